@@ -22,14 +22,14 @@ namespace {
 
 constexpr uint32_t kCountsBetweenClaims = 100'000;
 
-// Everything below is guarded by `lock`, but for what is atomic. What decides anything is private: the
-// file is written, and never read, but for the counts themselves and what is asked in the control block.
+// All members are guarded by `lock`, except the atomic ones. Nothing that matters is read from the
+// file: it is only written, except for the counts themselves and requests in the control block.
 struct Counters {
   Mutex lock;
-  FileHeader head;  // what the file's header says
+  FileHeader head;  // private copy of the file's header
   SeriesEntry series[kSeriesCapacity];
   std::atomic<uint32_t> series_count;
-  std::atomic<bool> is_open;  // shards[0] is there
+  std::atomic<bool> is_open;  // shards[0] is mapped
   bool warned_of_file;
   uint64_t* shards[kMaxShards];  // mapped shards; [0] is the shared one
   bool is_owned[kMaxShards];
@@ -65,7 +65,7 @@ uint32_t find_or_add_config(const Snapshot& snapshot) {
   return count;
 }
 
-// A shard that no live thread owns, newly mapped if need be. Null: the thread shares shard 0.
+// Claims a shard that no live thread owns, and maps it if needed. Null: the thread uses shard 0.
 uint64_t* claim_shard() {
   Counters& state = g_counters;
   uint32_t index = 1;
@@ -95,7 +95,7 @@ void release_claim(const void* shard) {
   }
 }
 
-// Runs when a thread ends: its shard, with its counts, goes to the next thread that needs one.
+// Runs when a thread ends. Its shard, with its counts, goes to the next thread that needs one.
 void release_shard(void* shard) {
   // In a child that has not counted yet, the thread's shard is its parent's.
   if (shard != t_counters) return;
@@ -113,7 +113,7 @@ bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
          strncmp(entry.solution, solution, sizeof entry.solution - 1) == 0;
 }
 
-// Holding the lock. UINT32_MAX when the table has no room for it.
+// Requires the lock. Returns UINT32_MAX if the table has no room.
 uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
                             const char* solution, int32_t device, uint32_t room_kept) {
   Counters& state = g_counters;
@@ -134,8 +134,8 @@ uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* de
   return index;
 }
 
-// A child has a file of its own, made when it first counts: most children never do. Its series are those
-// of its parent, so that indexes remembered by decisions stay right.
+// A child gets its own file when it first counts, as most children never do. Its series are those
+// of its parent, so that the indexes in decisions remain valid.
 void start_over_in_child() {
   Counters& state = g_counters;
   t_counters = nullptr;
@@ -146,7 +146,7 @@ void start_over_in_child() {
   forget_counters_file();
 }
 
-// Makes this process's counters if it has none. Holding the lock.
+// Makes this process's counters if it has none. Requires the lock.
 bool ensure_open() {
   Counters& state = g_counters;
   if (state.is_open.load(std::memory_order_relaxed)) return true;
@@ -198,11 +198,11 @@ ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count) {
 
 namespace {
 
-// A thread that got no shard asks again only after many more counts: asking takes the lock and, where
+// A thread that got no shard tries again only after many more counts: that takes the lock and, if
 // space is short, system calls.
 __thread uint32_t t_left_without_asking __attribute__((tls_model("initial-exec")));
 
-// Claims a shard for the thread, and adds to it, or to shard 0.
+// Claims a shard for the thread. Adds to it, or else to shard 0.
 void count_in_claimed(CounterIndex index, uint64_t number) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
@@ -237,7 +237,7 @@ void count_many_slowly(CounterIndex index, uint64_t number) {
   upcalls().ensure_watcher();
 }
 
-// Only the sum over all shards is a count.
+// Only the sum over all shards matters, so shard 0 may go below zero.
 void take_back_slowly(CounterIndex index) {
   uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
   if (shared != nullptr) __atomic_fetch_sub(shared + index, 1, __ATOMIC_RELAXED);
@@ -248,7 +248,7 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return 0;
-  // Room is kept for one "(other)" per pattern, and for the last one.
+  // Room is reserved for one "(other)" per pattern, and for the last one.
   uint32_t series =
       find_or_add_series(config, pattern, definition, solution, device, kSeriesCapacity / 8);
   if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, "", -1, 1);

@@ -26,13 +26,13 @@ constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity
 constexpr uint64_t kShardBytes = uint64_t{8} * kCountersPerSeries * kSeriesCapacity;
 static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
-// Guarded by counters.cc's lock, but for what is atomic.
+// Guarded by counters.cc's lock, except the atomic members.
 struct File {
   std::atomic<FileHeader*> header;  // null: there is no file
   SeriesEntry* series;
   bool warned_of_space;
-  uint64_t series_pages;  // pages of the series table that surely have space
-  uint64_t shard_pages;   // pages of every shard that surely have space
+  uint64_t series_pages;  // pages of the series table for which space is reserved
+  uint64_t shard_pages;   // pages of every shard for which space is reserved
   ProcessFile file;
 };
 constinit File g_file = {};

@@ -1,7 +1,7 @@
-// The process's counters file: where everything lies in it (counters_format.h), and space for it.
+// The process's counters file: its layout (counters_format.h), and disk space for it.
 //
-// Space is reserved before it is touched, so that no store into the mapping can fail. What is counted, and as what, is
-// counters.h's; it calls these holding its lock, but for what any thread may call.
+// Space is reserved before it is touched, so that no store into the mapping can fail. counters.cc,
+// which counts, calls these functions with its lock held, except those that any thread may call.
 #pragma once
 
 #include <atomic>
@@ -14,47 +14,48 @@ namespace fibshim {
 
 struct ControlBlock;
 
-// Its header. Null: there is no file.
+// Returns the file's header, or null if there is no file.
 FileHeader* file_header();
 
-// What the process is, and the file's layout; folders, devices and series stay as they are.
+// Fills in the process and the file's layout. Folders, devices and series are not changed.
 void describe_process(FileHeader* head);
 
-// Maps header, series table and shard 0 of a new file, with the series that there are. Null; or why not, and
-// nothing is left behind.
+// Makes a file, maps its header, series table and shard 0, and writes the existing series. Returns
+// null, or the reason for a failure, after which nothing is left behind.
 const char* create_counters_file(const FileHeader& head, const SeriesEntry* series,
                                  uint32_t series_count, void** first_shard);
 
-// In a child: the file is its parent's.
+// Called in a forked child, since the file is its parent's.
 void forget_counters_file();
 
 void warn_of_space(const char* what);
 
-// A new shard of the file, with space for all existing series. MAP_FAILED: no space.
+// Maps a new shard of the file, with space for all existing series. MAP_FAILED: no space.
 void* map_shard(uint32_t index);
-// One for a process without a file.
+// Maps a shard for a process without a file.
 void* map_private_shard();
 
-// Space for one more series, in the table and in every shard.
+// Reserves space for one more series, in the table and in every shard. False: no space.
 bool reserve_series(uint32_t series, uint32_t shard_count);
-// Adds it to the table.
+// Writes it into the table.
 void write_series(uint32_t series, const SeriesEntry& entry);
 // One that is in it. Null: there is no file.
 SeriesEntry* series_in_file(uint32_t series);
 
-// Space for what shadow checks find, and where the file says how many entries there are. Null: no file, or no space.
+// Like reserve_shadow_entries() (counters.h).
 ShadowEntry* reserve_shadow_space(std::atomic<uint32_t>** count);
 
 // --- any thread, at any time ---
 
-// The mode that is in force, for readers.
+// Writes the mode in force into the header.
 void publish_mode(Mode mode);
 
-// The process's control block, and where it lies in any counters file of this version. Null: no file.
+// Return the process's control block, or null without a file, and its offset in any counters file
+// of this version.
 ControlBlock* own_control();
 uint64_t control_offset();
 
-// kTimedGraphs of them. Null: no file.
+// Returns an array of kTimedGraphs, or null without a file.
 StepTimes* own_step_times();
 
 }  // namespace fibshim

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kOther[] = "(other)";
 constexpr uint32_t kMostShapes = 64;             // of one series
-constexpr uint32_t kKept = kShadowCapacity / 4;  // entries that only "(other)" may take
+constexpr uint32_t kKept = kShadowCapacity / 4;  // entries that are reserved for "(other)"
 
 struct ShadowCounts {
   Mutex lock;
@@ -27,7 +27,7 @@ struct ShadowCounts {
 };
 constinit ShadowCounts g_counts = {};
 
-// Holding the lock. UINT32_MAX: no room.
+// Requires the lock. UINT32_MAX: no room.
 uint32_t find_or_add(uint32_t series, const char* shape, uint32_t room_kept) {
   const uint32_t count = g_counts.count.load(std::memory_order_relaxed);
   uint32_t of_series = 0;
@@ -57,7 +57,7 @@ ShadowEntry* entry_at(uint32_t index) {
 
 void add(uint64_t* to, uint64_t number) { __atomic_fetch_add(to, number, __ATOMIC_RELAXED); }
 
-// Raises *to to `value`. Both are not negative, so their bits compare as they do.
+// Raises `*to` to `value`. Neither is negative, so their bits compare like their values.
 void raise(double* to, double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);

@@ -9,7 +9,7 @@
 namespace fibshim {
 namespace {
 
-// Low half: the number of the request; high half: how many graphs have a place for it.
+// Low half: the number of the request. High half: how many graphs have a place for it.
 constinit std::atomic<uint64_t> g_places;
 
 uint32_t asked_number() {

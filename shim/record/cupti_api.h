@@ -1,8 +1,9 @@
-// What libfibrecord.so uses of CUPTI, declared here: it links libc only, and finds the functions by name.
+// Declares the part of CUPTI that libfibrecord.so uses. The library links only libc, and finds the
+// functions by name.
 //
-// From cupti_activity.h, cupti_callbacks.h, cupti_result.h and cupti_version.h. CuptiKernel is the beginning that
-// CUpti_ActivityKernel9 (CUDA 12) and 10 (CUDA 13) have alike; tests/shim/cupti_layout_test.cc compares it with the
-// header of the installed toolkit.
+// From cupti_activity.h, cupti_callbacks.h, cupti_result.h and cupti_version.h. CuptiKernel is the
+// common beginning of CUpti_ActivityKernel9 (CUDA 12) and 10 (CUDA 13);
+// tests/shim/cupti_layout_test.cc compares it with the header of the installed toolkit.
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +18,8 @@ inline constexpr CuptiResult kCuptiMultipleSubscribers = 39;
 inline constexpr uint32_t kCuptiConcurrentKernel = 10;  // CUpti_ActivityKind
 inline constexpr uint32_t kCuptiFlushForced = 1;        // CUpti_ActivityFlag
 
-// The versions whose records begin so: of CUDA 12, which count from 18, and of CUDA 13.
+// True for versions whose records begin like CuptiKernel: those of CUDA 12, which start at 18, and
+// of CUDA 13.
 inline constexpr bool is_known_cupti(uint32_t version) {
   return (version >= 18 && version < 100) || (version >= 130000 && version < 140000);
 }
@@ -30,7 +32,7 @@ struct CuptiKernel {
   uint32_t kind;
   uint8_t cache_config[4];
   uint32_t partitioned_cache[2];
-  uint64_t start;  // ns; 0: not known
+  uint64_t start;  // ns; 0: unknown
   uint64_t end;
   uint64_t completed;
   uint32_t device_id;
@@ -64,7 +66,7 @@ using CuptiCompleteBuffer = void (*)(void* context, uint32_t stream, uint8_t* bu
                                      size_t valid_bytes);
 using CuptiCallback = void (*)(void* data, int domain, uint32_t id, const void* what);
 
-// NAME, its parameters
+// name, its parameters
 #define FIBSHIM_CUPTI_FUNCTIONS(CALL)                                                              \
   CALL(cuptiGetVersion, (uint32_t * version))                                                      \
   CALL(cuptiSubscribe, (void** subscriber, CuptiCallback callback, void* data))                    \

@@ -21,7 +21,7 @@ struct CudaFolders {
   size_t count;
 };
 
-// May not load anything: the linker's lock is held.
+// Must not load anything, as the linker's lock is held.
 int add_cuda_folder(dl_phdr_info* info, size_t, void* data) {
   auto* const out = static_cast<CudaFolders*>(data);
   const char* const slash = info->dlpi_name == nullptr ? nullptr : strrchr(info->dlpi_name, '/');
@@ -46,7 +46,8 @@ void* open_in(const RecorderHost& host, const char* folder, const char* tail, co
 }
 
 void* open_beside_cuda(const RecorderHost& host, const CudaFolders& folders, const char* name) {
-  // A toolkit's, and those of wheels: of CUDA 13 all in one folder, of CUDA 12 each in its own.
+  // In a wheel of CUDA 13 (one folder for all libraries), in a toolkit, and in a wheel of CUDA 12
+  // (one folder each).
   constexpr const char* kTails[] = {"", "/../extras/CUPTI/lib64", "/../../cuda_cupti/lib"};
   for (size_t i = 0; i < folders.count; ++i) {
     for (const char* const tail : kTails) {
@@ -105,7 +106,7 @@ void* find_library(const RecorderHost& opener, int driver_version) {
 
 bool open_cupti(const RecorderHost& host, int driver_version, CuptiFunctions* out) {
   void* const library = find_library(host, driver_version);
-  (void)dlerror();  // what was not found is no business of the host's
+  (void)dlerror();  // clears errors of look-ups, which do not concern the host
   if (library == nullptr) return false;
   bool has_all = true;
 #define CALL(name, parameters)                                                               \

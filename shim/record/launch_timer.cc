@@ -5,7 +5,7 @@
 
 namespace fibshim {
 
-// A thread that has changed the state to `claimed` alone reads and writes the other members.
+// Only the thread that has changed the state to `claimed` reads and writes the other members.
 struct EventPair {
   enum State : uint32_t { idle, pending, claimed };
   std::atomic<uint32_t> state{idle};
@@ -15,8 +15,8 @@ struct EventPair {
   CUevent second = nullptr;
   CUstream stream = nullptr;
   RecordedTimes* times = nullptr;
-  uint64_t begun_ns = 0;   // when the first event was in the stream
-  uint64_t waited_ns = 0;  // how long the GPU then waited for the host to launch
+  uint64_t begun_ns = 0;   // when the first event was recorded
+  uint64_t waited_ns = 0;  // how long the GPU then waited for the launch
 };
 
 namespace {
@@ -29,11 +29,11 @@ constinit EventPair g_pairs[kPairCount];
 std::atomic<uint32_t> g_pending_count;
 std::atomic<uint32_t> g_launches;
 std::atomic<uint32_t> g_next_pair;  // where the next collection begins
-// Rises when a context may end. Events of an earlier generation are not touched again: their context
-// may be gone, and a new context may have the same address.
+// Incremented when a context may end. Events of an earlier generation are not used again: their
+// context may be gone, and a new context may have the same address.
 std::atomic<uint32_t> g_generation;
 
-// The driver's functions. A driver that lacks one is older than those that tell parameters.
+// The driver's functions. A driver that lacks one is too old to report kernel parameters.
 #define FIBSHIM_TIMER_FUNCTIONS(CALL)                       \
   CALL(cuEventCreate, PFN_cuEventCreate_v2000)              \
   CALL(cuEventRecord, PFN_cuEventRecord_v2000)              \
@@ -53,7 +53,7 @@ std::atomic<bool> g_has_functions;
 
 #define DRIVER(name) (g_##name.load(std::memory_order_relaxed))
 
-// Several threads may come here at once: all of them store the same values.
+// Several threads may run this at once; all of them store the same values.
 bool find_functions() {
   if (g_has_functions.load(std::memory_order_acquire)) return true;
   bool has_all = true;
@@ -67,7 +67,7 @@ bool find_functions() {
   return has_all;
 }
 
-// While one lives, this thread may make and query events although a stream captures.
+// During its life this thread may make and query events even while a stream captures.
 class RelaxedCapture {
  public:
   RelaxedCapture()
@@ -125,7 +125,8 @@ bool make_events(EventPair& pair, CUcontext context) {
   return false;
 }
 
-// Claims an idle pair with events of this context, if possible one that has them already. Null: none.
+// Claims an idle pair with events of this context, preferably one that has them already. Null:
+// none.
 EventPair* claim_pair(CUcontext context) {
   for (const bool must_fit : {true, false}) {
     for (EventPair& pair : g_pairs) {
@@ -145,7 +146,8 @@ bool is_capturing(CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// The current context, where the stream belongs to it. Events are made in the current context.
+// Returns the current context if the stream belongs to it, else null. Events are made in the
+// current context.
 CUcontext context_for(CUstream stream) {
   CUcontext current = nullptr;
   if (DRIVER(cuCtxGetCurrent)(&current) != CUDA_SUCCESS) return nullptr;
@@ -162,7 +164,7 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Stores `ns` while it beats what is there.
+// Stores `ns` if it beats the stored value.
 template <class Beats>
 void keep_best(uint64_t* best, uint64_t ns, const Beats& beats) {
   uint64_t seen = __atomic_load_n(best, __ATOMIC_RELAXED);
@@ -225,7 +227,8 @@ void end_timing(EventPair* pair, RecordedTimes* times) {
   const RelaxedCapture relaxed;
   if (!has_living_events(*pair)) return release(*pair, EventPair::idle);
   pair->times = times;
-  // An idle GPU passes the first event at once and waits for the launch: that is not the kernel's time.
+  // An idle GPU passes the first event at once and waits for the launch, which is not part of the
+  // kernel's time.
   const bool was_idle = DRIVER(cuEventQuery)(pair->first) == CUDA_SUCCESS;
   pair->waited_ns = was_idle ? launched_ns - pair->begun_ns : 0;
   if (!has_living_events(*pair) ||

@@ -1,7 +1,8 @@
-// Measures how long some launches take on the GPU: an event before and one after, on the launch's stream.
+// Measures how long some launches take on the GPU, with one event before and one after, on the
+// launch's stream.
 //
-// No stream is ever waited for: later launches ask whether an event has been reached. Until then its
-// pair of events stays in use; when all are in use, a launch goes untimed. Nothing is timed while a
+// Never waits for a stream: later launches query whether an event has been reached. Until then its
+// pair of events stays in use; if all are in use, a launch is not timed. Nothing is timed while a
 // stream of the process captures. Any thread may call these functions; none takes a lock.
 #pragma once
 
@@ -11,24 +12,25 @@
 
 namespace fibshim {
 
-// Before all others. `host` must stay valid.
+// Called before all others. `host` must stay valid.
 void start_timer(const RecorderHost& host);
 
-// Puts the first event into the stream. Null: this launch is not timed.
+// Records the first event in the stream. Null: this launch is not timed.
 EventPair* begin_timing(CUstream stream);
 
-// Puts the second event into the stream. Adds the time to `times` once it is known; `times` must stay
-// valid. `pair` may be null in both.
+// Records the second event in the stream. The time is added to `times` once it is known; `times`
+// must stay valid. `pair` may be null in both functions.
 void end_timing(EventPair* pair, RecordedTimes* times);
 void cancel_timing(EventPair* pair);
 
-// Adds the times of launches that have ended. Asks the driver at one call of many only: asking costs.
+// Adds the times of launches that have ended. Queries the driver only at every
+// kLaunchesPerCollection-th call, since that costs time.
 void collect_times();
 
-// Before a context ends: destroys its events. Times that are not known yet are lost.
+// Called before a context ends. Destroys all events; times that are not known yet are lost.
 void drop_events();
 
-// In a forked child: the events are the parent's.
+// Called in a forked child, since the events are the parent's.
 void forget_events_in_child();
 
 }  // namespace fibshim

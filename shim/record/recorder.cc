@@ -1,9 +1,10 @@
 // libfibrecord.so: writes every launch of the process into a file (recording_format.h).
 //
-// A kernel, geometry or value that is new is added under a mutex; one that is known is counted with
-// atomic additions. When the file is full, what is known is still counted, and the rest together. Each
-// process writes its own file; a forked child begins one at its first launch. Nothing here waits for
-// the GPU, and a stream that captures is left alone.
+// A new kernel, geometry or value is added under a mutex; a known one is counted with atomic
+// additions. When the file is full, known ones are still counted, and all others together. Each
+// process writes its own file; a forked child begins one at its first launch. Nothing here waits
+// for the GPU (except tensor_capture.cc, if the driver refuses a host function), and nothing is
+// added to a stream that captures.
 #include "shim/record/launch_timer.h"
 #include "shim/record/recording_file.h"
 #include "shim/record/run_tracer.h"
@@ -12,7 +13,7 @@
 namespace fibshim {
 namespace {
 
-// A handle is marked with this when the file had no room for its kernel.
+// Marks a handle for whose kernel the file had no room.
 RecordedKernel g_dropped_kernel;
 
 RecordedParam* params_of(RecordedKernel* kernel) {
@@ -74,7 +75,7 @@ void for_each_word(const LaunchToRecord& launch, const Visit& visit) {
   }
 }
 
-// Holding the lock. Null: no room.
+// Requires the lock. Null: no room.
 RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
   const LaunchToRecord& launch = *key.launch;
   uint32_t word_count = 0;
@@ -181,7 +182,7 @@ RecordedGeometry* find_or_add_geometry(RecordedKernel* kernel, const uint32_t* g
   return found;
 }
 
-// The value's slot, or null. `free` is the first one that has no value yet, if one may be taken.
+// Returns the value's slot, or null. `free`: the first unused slot, if the value may use it.
 RecordedValue* find_value(RecordedValue* values, uint64_t value, bool is_address,
                           RecordedValue** free) {
   *free = nullptr;
@@ -198,8 +199,8 @@ RecordedValue* find_value(RecordedValue* values, uint64_t value, bool is_address
   return nullptr;
 }
 
-// Two integers beside one another look like an address, too: the driver knows. It says so without an
-// error, which a tool that watches for errors would show.
+// Two adjacent integers can look like an address, too, so the driver is asked. This query does not
+// fail for other values; an error would be shown by tools that watch for errors.
 RecordedMemory memory_at(uint64_t address) {
   static std::atomic<PFN_cuPointerGetAttributes_v7000> known;
   PFN_cuPointerGetAttributes_v7000 ask = known.load(std::memory_order_relaxed);
@@ -217,8 +218,8 @@ RecordedMemory memory_at(uint64_t address) {
   return type == 0 ? RecordedMemory::none : RecordedMemory::some;
 }
 
-// Records what a new address-like value points to. Repeats this until one points to memory, since a
-// stale pointer may come first.
+// Records whether a new address-like value points to memory. Done for each new value until one
+// does, since the first may be a stale pointer.
 void record_memory(RecordedParam* word, uint64_t value) {
   RecordedMemory memory;
   __atomic_load(&word->memory, &memory, __ATOMIC_RELAXED);

@@ -31,7 +31,8 @@ const char* create_file(const RecordingSettings& settings) {
   Recorder& state = g_recorder;
   const uint64_t start_time = process_start_time();
   const char* reason = nullptr;
-  // Addresses and values of the process' own: not for others to read, wherever the folder lies.
+  // Only this user may read it, wherever the folder is: it holds addresses and values of the
+  // process.
   const int file = create_process_file(settings.folder, start_time, kRecordingSuffix, 0600,
                                        &state.file, &reason);
   if (file < 0) return reason;
@@ -62,14 +63,14 @@ const char* create_file(const RecordingSettings& settings) {
   read_executable(header->executable, sizeof header->executable);
   read_command_line(header->command, sizeof header->command);
   snprintf(header->config, sizeof header->config, "%s", state.host->config);
-  // The magic comes last: a reader ignores a header without it.
+  // The magic is written last: a reader ignores a header without it.
   __atomic_thread_fence(__ATOMIC_RELEASE);
   memcpy(header->magic, kRecordingMagic, sizeof header->magic);
   state.base.store(static_cast<char*>(base), std::memory_order_release);
   return nullptr;
 }
 
-// Holding the lock. Gives the file space up to `end`, if that is possible.
+// Requires the lock. Reserves disk space for the file up to `end`, if possible.
 void grow_file(uint64_t end) {
   Recorder& state = g_recorder;
   uint64_t grown = (end + kGrowthBytes - 1) / kGrowthBytes * kGrowthBytes;
@@ -127,7 +128,7 @@ void publish(RecordedBlock* block, Index::Slot* slot) {
 
 void leave_file_to_parent() {
   Recorder& state = g_recorder;
-  // It stays mapped: handles point into it until they are launched here.
+  // It stays mapped, since handles point into it until they are launched in this process.
   state.base.store(nullptr, std::memory_order_relaxed);
   state.is_full.store(false, std::memory_order_relaxed);
   state.has_failed = false;

@@ -1,6 +1,6 @@
-// The file of a recording: blocks that are added under a lock, found again without one.
+// The file of a recording: blocks that are added under a lock and found without one.
 //
-// Blocks never move, and a block that is found stays; a forked child begins a file of its own, and its parent's
+// Blocks never move and are never removed. A forked child begins its own file, and its parent's
 // stays mapped. Any thread may call these functions.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace fibshim {
 
-// Blocks of the file by the hash of their key: open addressing of a fixed size. Readers take no lock.
-// A slot changes once, from null to a block.
+// The file's blocks by the hash of their key: open addressing with a fixed size. Readers take no
+// lock. A slot changes once, from null to a block.
 class Index {
  public:
   using Slot = std::atomic<RecordedBlock*>;
 
-  // Room for at least that many blocks. False: no memory.
+  // Makes room for at least this many blocks. False: no memory.
   bool create(uint64_t block_count) {
     uint64_t capacity = 1024;
     while (capacity < block_count * 2) capacity *= 2;
@@ -31,7 +31,7 @@ class Index {
     return true;
   }
 
-  // Null: it is not there.
+  // Returns null if there is no such block.
   template <class Block, class IsIt>
   Block* find(RecordedKind kind, uint64_t hash, const IsIt& is_it) const {
     for (uint32_t i = 0; i < kLongestProbe; ++i) {
@@ -43,7 +43,8 @@ class Index {
     return nullptr;
   }
 
-  // Holding the lock: where a block of this hash goes. Null: too many have nearly this hash.
+  // Requires the lock. Returns the slot for a new block of this hash. Null: too many have nearly
+  // this hash.
   Slot* find_free(uint64_t hash) const {
     for (uint32_t i = 0; i < kLongestProbe; ++i) {
       Slot& slot = slots_[(hash + i) & mask_];
@@ -58,14 +59,14 @@ class Index {
   uint64_t mask_ = 0;
 };
 
-// `lock` guards everything that is not atomic, except that readers who have seen `base` read the index
-// and `limit` without it.
+// `lock` guards all members that are not atomic, except that readers that have loaded `base` read
+// the index and `limit` without it.
 struct Recorder {
   const RecorderHost* host;
   Mutex lock;
   std::atomic<char*> base;  // where the file is mapped; null until the first launch
   uint64_t limit;
-  uint64_t reserved_bytes;  // of the file, with space
+  uint64_t reserved_bytes;  // of the file, for which there is disk space
   bool has_failed;          // there is no file and will be none
   std::atomic<bool> is_full;
   ProcessFile file;
@@ -74,7 +75,7 @@ struct Recorder {
 extern Recorder g_recorder;
 
 inline RecordingHeader* header_at(char* base) { return reinterpret_cast<RecordingHeader*>(base); }
-// Null: there is no file.
+// Returns null if there is no file.
 inline RecordingHeader* header() {
   return header_at(g_recorder.base.load(std::memory_order_acquire));
 }
@@ -86,10 +87,10 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-// Holding the lock: makes the file at the first call. Null: there is no recording.
+// Requires the lock. Makes the file at the first call. Null: there is no recording.
 char* ensure_file();
 
-// Holding the lock: room for a block, with space in the file, not yet published. Null: none is left.
+// Requires the lock. Makes an unpublished block, with disk space for it. Null: no room.
 RecordedBlock* new_block(RecordedKind kind, uint64_t bytes);
 
 template <class Block>
@@ -97,10 +98,10 @@ Block* new_block(RecordedKind kind, uint64_t bytes) {
   return reinterpret_cast<Block*>(new_block(kind, bytes));
 }
 
-// Holding the lock. From here on readers of the file, and other threads, find the block.
+// Requires the lock. Makes the block visible to readers of the file and to other threads.
 void publish(RecordedBlock* block, Index::Slot* slot);
 
-// In a forked child, holding the lock.
+// Called in a forked child, with the lock held.
 void leave_file_to_parent();
 
 }  // namespace fibshim

@@ -5,7 +5,7 @@
 namespace fibshim {
 namespace {
 
-// The file's blocks are followed by their text, and hold no pointers.
+// A block in the file is followed by its text, and holds no pointers.
 const char* symbol_of(const RecordedName* name) { return reinterpret_cast<const char*>(name + 1); }
 
 uint64_t place_of(const void* block) {
@@ -23,7 +23,7 @@ uint64_t hash_of(const char* text, uint32_t length) {
   return hash;
 }
 
-// The caller of these holds the lock. Null: no room.
+// The functions below require the lock, and return null if there is no room.
 RecordedName* find_or_add_name(const char* symbol) {
   const auto length = static_cast<uint32_t>(strnlen(symbol, kRecordedSymbolBytes - 1));
   const uint64_t hash = hash_of(symbol, length);
@@ -99,7 +99,7 @@ RecordedDevice* find_or_add_device(uint64_t id) {
   return device;
 }
 
-// In the order of their begin.
+// Call for kernels in the order of their start.
 void add_busy_time(const CuptiKernel& kernel) {
   RecordedDevice* const device = find_or_add_device(kernel.device_id);
   if (device == nullptr) return;

@@ -1,16 +1,16 @@
-// The runs of kernels, in the recording: by name and geometry, in graphs and eagerly apart, and each GPU's busy time.
-// Called by run_tracer alone, by one thread at a time.
+// The runs of kernels in the recording: by name and geometry, separately in graphs and eagerly; and
+// each GPU's busy time. Called only by run_tracer.
 #pragma once
 
 #include "shim/record/cupti_api.h"
 
 namespace fibshim {
 
-// Adds kernels that have ended, in any order. What began before an earlier call's last has ended counts as busy only
-// from there on.
+// Adds kernels that have ended, in the order of their start. Time before the latest end of an
+// earlier kernel is not counted as busy again.
 void add_runs(const CuptiKernel* const* kernels, uint32_t count);
 
-// Counts runs that CUPTI had no room for.
+// Counts runs for which CUPTI had no room.
 void add_dropped_runs(uint64_t count);
 
 }  // namespace fibshim

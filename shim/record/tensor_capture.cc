@@ -22,7 +22,8 @@
 
 namespace fibshim {
 
-// The tensors of one launch, from its begin until they are written. Slots are taken and given back in one order.
+// The tensors of one launch, from its beginning until they are written. Slots are reserved and
+// released in the same order.
 struct KeptTensors {
   enum State : uint32_t { idle, under_way, ready };
   std::atomic<uint32_t> state;
@@ -35,13 +36,13 @@ struct KeptTensors {
   CUdeviceptr address[kMostTensors];
   uint32_t tensor_count;
   uint64_t kept_bytes;  // counted against the limit
-  uint64_t end;         // of its part of the pool; the next one's begin
+  uint64_t end;         // of its part of the pool, where the next one begins
 };
 
 namespace {
 
 constexpr uint32_t kSlots = 64;
-constexpr uint32_t kHashes = 1 << 16;   // of what was written
+constexpr uint32_t kHashes = 1 << 16;   // of written inputs
 constexpr uint32_t kTallies = 1 << 14;  // of combinations that a policy counts
 constexpr uint64_t kAlignment = 256;
 constexpr uint32_t kExitPatienceMs = 5000;
@@ -57,11 +58,11 @@ struct Tally {
   uint32_t count;
 };
 
-// `lock` guards what is not atomic and not the writer's own.
+// `lock` guards the members that are neither atomic nor used only by the writer.
 struct State {
   const RecorderHost* host;
   pthread_once_t once = PTHREAD_ONCE_INIT;
-  std::atomic<bool> is_on;  // there is a plan, and a file
+  std::atomic<bool> is_on;  // there are a plan and a file
   ReadPlan read;
   Mutex lock;
   MemGetAddressRange get_range;
@@ -69,18 +70,18 @@ struct State {
   LaunchHostFunc call_host;
   StreamSynchronize synchronize;
   std::atomic<uint16_t>
-      entry_of_series[kSeriesCapacity];  // 0: not looked up; 1: none; else its index + 2
+      entry_of_series[kSeriesCapacity];  // 0: not looked up yet; 1: none; else its index + 2
   uint64_t* launches;                    // of each entry
   Tally* tallies;
   char* pool;
-  uint64_t pool_bytes, pool_begin, pool_end;  // begin == end: nothing is in it
+  uint64_t pool_bytes, pool_begin, pool_end;  // a ring; in use from begin to end
   bool is_pinned;
   KeptTensors* slots;
-  uint32_t taken, given;  // how often a slot was, ever
-  uint64_t kept_bytes;    // that are written or under way
+  uint32_t taken, given;  // numbers of slots that were ever reserved, and released
+  uint64_t kept_bytes;    // written or in flight
   uint64_t begun_ns;      // when the first launch was wanted
   sem_t wake;
-  XXH128_hash_t* hashes;  // the writer's
+  XXH128_hash_t* hashes;  // used only by the writer
 };
 State g_state;
 
@@ -99,7 +100,7 @@ T* allocate(uint64_t count) {
 
 // ---- the writer
 
-// True where these inputs were written before; else they are from now on.
+// Returns true if these inputs were written before; otherwise remembers them.
 bool is_duplicate(const KeptTensors& slot) {
   const TensorPlanEntry& entry = g_state.read.entries[slot.entry];
   XXH3_state_t state;
@@ -111,7 +112,7 @@ bool is_duplicate(const KeptTensors& slot) {
     XXH3_128bits_update(&state, g_state.pool + slot.at[i], slot.tensors[i].bytes);
   }
   XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  hash.low64 |= 1;  // 0 is a free place
+  hash.low64 |= 1;  // 0 marks a free place
   for (uint32_t i = 0; i < kHashes; ++i) {
     XXH128_hash_t& known = g_state.hashes[(hash.low64 + i) % kHashes];
     if (known.low64 == hash.low64 && known.high64 == hash.high64) return true;
@@ -186,7 +187,7 @@ void CUDA_CB hand_over(void* slot) {
 
 bool start_writer() {
   if (sem_init(&g_state.wake, 0, 0) != 0) return false;
-  // The host's signals are for its own threads.
+  // Block all signals: those of the host are for its own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -242,7 +243,7 @@ void open_once() {
   g_state.is_on.store(true, std::memory_order_release);
 }
 
-// Copies into memory that is not pinned are right, too; the host waits for them.
+// If this fails, copies are still correct, but the host waits for them.
 void pin_pool() {
   {
     MutexGuard guard(g_state.lock);
@@ -255,7 +256,7 @@ void pin_pool() {
   }
 }
 
-// UINT32_MAX: the plan has none for it.
+// Returns the plan's entry for a launch, or UINT32_MAX.
 uint32_t entry_of(const LaunchToRecord& launch) {
   const TensorPlan& plan = *g_state.read.plan;
   if (launch.series == 0 || launch.series >= kSeriesCapacity) return UINT32_MAX;
@@ -276,7 +277,7 @@ uint32_t entry_of(const LaunchToRecord& launch) {
   return found == 1 ? UINT32_MAX : found - 2;
 }
 
-// False: it reads past the parameters, or has no value.
+// Runs a program of the plan. Returns false if it reads past the parameters or has no value.
 bool compute(const LaunchToRecord& launch, uint32_t first_step, uint32_t count, int64_t* out) {
   const Step* const steps = g_state.read.steps + first_step;
   for (uint32_t i = 0; i < count; ++i) {
@@ -295,7 +296,7 @@ bool compute(const LaunchToRecord& launch, uint32_t first_step, uint32_t count, 
   return run_program(steps, count, view, out);
 }
 
-// Holding the lock. Whether the policy wants this launch, which is the entry's `number`th.
+// Requires the lock. True if the policy wants this launch, the entry's `number`th.
 bool is_wanted(const TensorPlanEntry& entry, uint32_t index, uint64_t number,
                const int64_t* values) {
   const TensorPlan& plan = *g_state.read.plan;
@@ -334,7 +335,7 @@ bool find_tensors(const LaunchToRecord& launch, const TensorPlanEntry& entry, Ke
     int64_t address = 0;
     CUdeviceptr base = 0;
     size_t size = 0;
-    // The shape is the definition's: what is read must be one allocation's.
+    // The shape comes from the definition, so check that the tensor lies in one allocation.
     if (!compute(launch, tensor.first_step, tensor.step_count, &address) ||
         g_state.get_range(&base, &size, static_cast<CUdeviceptr>(address)) != CUDA_SUCCESS ||
         bytes > base + size - static_cast<CUdeviceptr>(address)) {
@@ -349,7 +350,7 @@ bool find_tensors(const LaunchToRecord& launch, const TensorPlanEntry& entry, Ke
   return true;
 }
 
-// Reserves a part of the pool. The caller holds the lock. False: there is no room now.
+// Reserves a part of the pool. Requires the lock. False: no room at present.
 bool reserve_room(uint64_t bytes, uint64_t* at) {
   const bool is_empty = g_state.taken == g_state.given;
   if (is_empty) g_state.pool_begin = g_state.pool_end = 0;
@@ -367,7 +368,8 @@ bool reserve_room(uint64_t bytes, uint64_t* at) {
   return true;
 }
 
-// Reserves a slot for a launch whose tensors are kept. Null: there is none, which was counted.
+// Reserves a slot for a launch whose tensors are kept. If there is none, counts that and returns
+// null.
 KeptTensors* reserve_slot(const KeptTensors& wanted, uint64_t bytes) {
   const TensorPlan& plan = *g_state.read.plan;
   MutexGuard guard(g_state.lock);

@@ -1,25 +1,27 @@
-// Keeps the tensors of chosen launches (abi/tensor_plan.h): inputs are copied before the launch, outputs after it, on
-// the launch's own stream into a pool of pinned memory; a host function behind them hands the copies to a thread of
-// ours, which writes them. The launch waits for nothing. A launch that finds no room is counted and not kept.
+// Keeps the tensors of chosen launches (abi/tensor_plan.h). Inputs are copied before the launch and
+// outputs after it, on the launch's own stream, into a pool of pinned memory. A host function after
+// them passes the copies to a thread of the recorder, which writes them. The launch waits for
+// nothing. If there is no room, the launch is counted and not kept.
 #pragma once
 
 #include "shim/abi/recorder_api.h"
 
 namespace fibshim {
 
-// Before all others. `host` must stay valid.
+// Called before all others. `host` must stay valid.
 void start_tensors(const RecorderHost& host);
 
-// Copies the inputs of a launch that is wanted. Leaves launch->kept_tensors, null for one that is not.
+// Copies the inputs of a launch that is wanted. Sets launch->kept_tensors, to null if the launch is
+// not kept.
 void begin_tensors(LaunchToRecord* launch);
 
-// Copies the outputs, where the original ran. Of a launch that failed nothing is kept.
+// Copies the outputs if the original ran. Keeps nothing of a failed launch.
 void end_tensors(LaunchToRecord* launch, bool has_succeeded);
 
-// Before a context ends: the pool was pinned for it.
+// Called before a context ends, for which the pool may have been pinned.
 void unpin_tensors();
 
-// In a forked child, which has no thread and none of the copies: keeps nothing.
+// Called in a forked child, which has neither the thread nor the copies: keeps nothing from now on.
 void stop_tensors_in_child();
 
 }  // namespace fibshim

@@ -19,7 +19,8 @@ constexpr uint64_t kMostPlanBytes = uint64_t{64} << 20;
 ProcessFile g_file;
 TensorsHeader* g_header;
 
-// The program's steps, within the plan; a stack as deep as run_program() has is the maker's to see to.
+// True if the program's steps lie within the plan. That it fits the stack of run_program() is up to
+// the plan's maker.
 bool is_program(const TensorPlan& plan, uint32_t first, uint32_t count) {
   return count != 0 && first <= plan.step_count && count <= plan.step_count - first;
 }
@@ -55,7 +56,7 @@ bool is_sound(const ReadPlan& read) {
   return true;
 }
 
-// Null, or why the plan cannot be used.
+// Returns null, or why the plan cannot be used.
 const char* read_plan(const char* data, uint64_t bytes, ReadPlan* out) {
   const auto* const plan = reinterpret_cast<const TensorPlan*>(data);
   if (bytes < sizeof *plan || memcmp(plan->magic, kTensorPlanMagic, sizeof plan->magic) != 0) {
@@ -123,7 +124,7 @@ ReadPlan open_tensors(const RecorderHost& host, const char* folder) {
     reason = "it is damaged";
   } else {
     const auto bytes = static_cast<uint64_t>(status.st_size);
-    // A copy: the file may be cut short meanwhile.
+    // Read a copy rather than map the file, which may be truncated meanwhile.
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED || pread(file, memory, bytes, 0) != status.st_size) {
       reason = strerror(errno);

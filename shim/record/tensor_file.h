@@ -6,7 +6,7 @@
 
 namespace fibshim {
 
-// The plan in force, with all numbers in it checked. Immutable once it was read.
+// The plan in force, with all its numbers checked. Immutable once it was read.
 struct ReadPlan {
   const TensorPlan* plan = nullptr;  // null: nothing is wanted
   const TensorPlanEntry* entries = nullptr;
@@ -15,16 +15,16 @@ struct ReadPlan {
   const Step* steps = nullptr;
 };
 
-// Reads `folder`'s plan and makes the file. Nothing is wanted where there is no plan; a plan or a file that cannot
-// be used is logged.
+// Reads the folder's plan and makes the file. Without a plan nothing is wanted. An unusable plan or
+// file is logged.
 ReadPlan open_tensors(const RecorderHost& host, const char* folder);
 
-// Counts; may be called from any thread once the file is there.
+// Count a launch. Any thread may call these once the file exists.
 void count_kept();
 void count_loss(TensorLoss loss);
 
-// Appends a block, whose pieces follow one another. One thread at a time calls this. False: it
-// could not be written.
+// Appends a block that consists of these pieces. Called by one thread at a time. False: it could
+// not be written.
 struct Piece {
   const void* data;
   uint64_t bytes;

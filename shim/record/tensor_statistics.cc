@@ -5,7 +5,7 @@
 namespace fibshim {
 namespace {
 
-// Powers of two and roots without libm, which nothing else here needs.
+// Powers of two and square roots without libm, which nothing else here needs.
 double power_of_two(int exponent) {
   double value = 1;
   for (; exponent > 0; --exponent) value *= 2;

@@ -1,11 +1,11 @@
-// The kernel that compares what a solution and the original have written (compare.h). The last block to end hands on
-// what all have found.
+// The kernel that compares the outputs of a solution and of the original (compare.h). The last
+// block to finish passes on the results of all blocks.
 #include "shim/shadow/compare.h"
 
 namespace fibshim {
 namespace {
 
-// By their places in ShadowTotals.
+// Members by their places in ShadowTotals.
 constexpr uint32_t kCounts = 5;
 constexpr uint32_t kValues = sizeof(ShadowTotals) / 8;
 
@@ -14,7 +14,6 @@ __device__ bool is_maximum(uint32_t place) {
          place == offsetof(ShadowTotals, worst) / 8;
 }
 
-// Of bits, as none is negative.
 __device__ uint64_t join(uint32_t place, uint64_t a, uint64_t b) {
   if (place < kCounts) return a + b;
   const double x = __longlong_as_double(static_cast<long long>(a));
@@ -22,6 +21,7 @@ __device__ uint64_t join(uint32_t place, uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(__double_as_longlong(is_maximum(place) ? larger(x, y) : x + y));
 }
 
+// The maxima are not negative, so their bits compare like their values.
 __device__ void add_to(ShadowTotals* totals, uint32_t place, uint64_t value) {
   auto* const at = reinterpret_cast<unsigned long long*>(totals) + place;
   if (place < kCounts) {
@@ -53,8 +53,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kCompareThreads)
 #pragma unroll
     for (uint32_t place = 0; place < kValues; ++place) {
       for (uint32_t distance = 16; distance != 0; distance /= 2) {
-        values[place] =
-            join(place, values[place], __shfl_xor_sync(~0u, values[place], distance));
+        values[place] = join(place, values[place], __shfl_xor_sync(~0u, values[place], distance));
       }
       if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32][place] = values[place];
     }

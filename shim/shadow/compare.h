@@ -1,5 +1,5 @@
-// How two tensors are compared: the rule of the judge (tools/judge/compare.h), element by element. Runs in the kernel
-// of compare.cu; the simulated driver runs the same on the host.
+// Compares two tensors element by element, by the rule of the judge (tools/judge/compare.h). Runs
+// in the kernel of compare.cu; the simulated driver runs the same code on the host.
 #pragma once
 
 #include <math.h>
@@ -15,17 +15,17 @@
 
 namespace fibshim {
 
-// The host reads it once `done` is `number`.
+// The result. The host reads it once `done` equals CompareJob::number.
 struct CompareAnswer {
   uint32_t done;
   uint32_t reserved;
   ShadowTotals totals[kMaxShadowOutputs];
 };
 
-// The kernel's one parameter.
+// The kernel's only parameter.
 struct CompareJob {
   ShadowOutput outputs[kMaxShadowOutputs];
-  ShadowTotals* totals;  // of this check, zeros before and after
+  ShadowTotals* totals;  // of this check; zero before and after the kernel
   uint32_t* blocks_done;
   CompareAnswer* answer;
   uint32_t output_count;
@@ -43,7 +43,7 @@ FIBSHIM_EVERYWHERE uint64_t element_count(const ShadowOutput& output) {
   return count;
 }
 
-// How many elements behind the first the `index`th lies.
+// Returns the offset of the `index`th element from the first, in elements.
 FIBSHIM_EVERYWHERE uint64_t offset_of(const ShadowOutput& output, uint64_t index) {
   uint64_t offset = 0;
   for (uint32_t i = kMaxShadowAxes; i-- > 0;) {
@@ -54,8 +54,8 @@ FIBSHIM_EVERYWHERE uint64_t offset_of(const ShadowOutput& output, uint64_t index
   return offset;
 }
 
-// A float of one sign bit, `exponent_bits` and `fraction_bits`. `has_infinity`: its highest exponent means infinity or
-// NaN; else only the value of all ones is no number.
+// Decodes a float of one sign bit, `exponent_bits` and `fraction_bits`. `has_infinity`: the highest
+// exponent means infinity or NaN; otherwise only the value of all ones is NaN.
 FIBSHIM_EVERYWHERE double decode_float(uint32_t bits, uint32_t exponent_bits,
                                        uint32_t fraction_bits, bool has_infinity) {
   const uint32_t highest = (1u << exponent_bits) - 1;
@@ -114,7 +114,7 @@ FIBSHIM_EVERYWHERE bool is_eight_byte_integer(ElementKind kind) {
 FIBSHIM_EVERYWHERE double larger(double a, double b) { return a > b ? a : b; }
 FIBSHIM_EVERYWHERE double smaller(double a, double b) { return a < b ? a : b; }
 
-// Adds one element.
+// Compares one element and adds the result.
 FIBSHIM_EVERYWHERE void compare_element(const ShadowOutput& output, uint64_t index,
                                         ShadowTotals* totals) {
   const uint64_t offset = offset_of(output, index);
@@ -124,7 +124,7 @@ FIBSHIM_EVERYWHERE void compare_element(const ShadowOutput& output, uint64_t ind
   if (isnan(found)) ++totals->nans;
   if (isinf(found)) ++totals->infinities;
   if (!isfinite(found) || !isfinite(expected)) {
-    // Infinite and NaN agree only with their like.
+    // An infinity matches only the same infinity, and NaN only NaN.
     if (found == expected || (isnan(found) && isnan(expected))) return;
     ++totals->wrong;
     ++totals->not_finite;
@@ -132,7 +132,7 @@ FIBSHIM_EVERYWHERE void compare_element(const ShadowOutput& output, uint64_t ind
     return;
   }
   double difference = fabs(found - expected);
-  // Beyond 2^53 unlike integers may be the same double.
+  // Beyond 2^53 different integers may convert to the same double.
   if (difference == 0 && is_eight_byte_integer(output.element) &&
       element_at<uint64_t>(output.found, offset) != element_at<uint64_t>(output.expected, offset)) {
     difference = 1;

@@ -1,4 +1,4 @@
-// The image of compare.cu, for each GPU that kernels are built for.
+// The image of compare.cu, for all GPUs for which kernels are built.
 #pragma once
 
 namespace fibshim {

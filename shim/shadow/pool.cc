@@ -5,14 +5,14 @@
 namespace fibshim {
 namespace {
 
-// Returns where a copy of the block can begin in the ring, whose free room begins at `at`.
+// Returns where a copy of the block can begin in free room from `at` on.
 uint64_t place_of(const ShadowBlock& block, uint64_t memory, uint64_t at) {
   const uint64_t wanted = block.address % kShadowAlignment;
   const uint64_t found = (memory + at) % kShadowAlignment;
   return at + (wanted - found + kShadowAlignment) % kShadowAlignment;
 }
 
-// Places all blocks one behind the other from `at` on. False: beyond `end`.
+// Places all blocks one after another from `at` on. False: they exceed `end`.
 bool place_blocks(ShadowCheck* check, uint64_t memory, uint64_t at, uint64_t end,
                   uint64_t* new_head) {
   for (uint32_t i = 0; i < check->block_count; ++i) {

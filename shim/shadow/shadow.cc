@@ -1,7 +1,8 @@
-// libfibshadow.so: the checks' memory, copies and comparisons, by the driver (abi/shadow_api.h).
+// libfibshadow.so: memory, copies and comparisons for shadow checks, made with the driver
+// (abi/shadow_api.h).
 //
-// One lock guards all pools; it is not held while the driver is called, but where a pool is made: that excludes the end
-// of its context.
+// g_lock guards all pools, and is not held during driver calls. g_making is held while a pool is
+// made, with its driver calls, so that the pool's context is not dropped meanwhile.
 #include "shim/abi/shadow_api.h"
 
 #include <atomic>
@@ -68,7 +69,7 @@ bool find_driver() {
   return has_all;
 }
 
-// Holding g_lock.
+// Requires g_lock.
 Pool* find_pool(CUcontext context) {
   for (Pool& pool : g_pools) {
     if (pool.context == context) return &pool;
@@ -106,8 +107,8 @@ bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
   return is_fine;
 }
 
-// Allocates the pool's memory in the current context. False: the driver refused a part, and nothing
-// is kept.
+// Allocates the pool's memory in the current context. Returns false, with nothing allocated, if the
+// driver refuses a part.
 bool make_memory(Pool* pool) {
   const uint64_t all_bytes = g_host->memory_bytes;
   pool->graph_bytes = all_bytes / kGraphShare;
@@ -135,7 +136,7 @@ bool make_memory(Pool* pool) {
   return false;
 }
 
-// In the current context. Holding g_making.
+// Makes a pool for the current context. Requires g_making.
 void make_pool(CUcontext context) {
   Pool* pool = nullptr;
   {
@@ -198,7 +199,7 @@ bool is_any_under_way(const Pool& pool) {
   return is_any;
 }
 
-// Hands on what one check has found. False: none has.
+// Passes on the result of one finished check. False: there is none.
 bool hand_on_one(bool* has_more) {
   ShadowResult result;
   bool is_abandoned = false;
@@ -224,7 +225,7 @@ bool hand_on_one(bool* has_more) {
   return true;
 }
 
-// True: more is to come.
+// Returns true if more results are to come.
 bool hand_on_all() {
   bool has_more = false;
   while (hand_on_one(&has_more)) {
@@ -275,7 +276,7 @@ ShadowMiss begin(ShadowCheck* check) {
   return ShadowMiss::none;
 }
 
-// Fills in the result's identity and the kernel's job. Returns how many blocks the kernel takes.
+// Fills in the result's identity and the kernel's job. Returns the number of blocks for the kernel.
 unsigned fill_job(const ShadowCheck& check, const Pool& pool, uint32_t number, ShadowResult* result,
                   CompareJob* job) {
   uint64_t elements = 1;
@@ -321,7 +322,7 @@ void compare(ShadowCheck* check) {
   pool.is_ready = false;
 }
 
-// The slot of a check in a graph. Holding g_lock. Null: its context has ended.
+// Returns the slot of a check in a graph, or null if its context has ended. Requires g_lock.
 GraphSlot* find_graph_slot(uint32_t number) {
   for (Pool& pool : g_pools) {
     for (GraphSlot& slot : pool.graph_slots) {
@@ -393,7 +394,7 @@ void end_in_graph(uint32_t number, bool was_launched) {
   if (slot != nullptr) end_graph_slot(slot, was_launched);
 }
 
-// The memory goes with the context. What its checks have found is lost, but for what is there already.
+// Drops pools whose memory is freed with their context. Results that have not come yet are lost.
 template <class Ends>
 void drop(const Ends& ends) {
   (void)hand_on_all();
@@ -420,7 +421,7 @@ void lock_for_fork() {
   g_lock.lock();
 }
 
-// The parent's contexts are of no use to the child.
+// The child cannot use the parent's contexts.
 void unlock_after_fork(bool is_child) {
   if (is_child) memset(static_cast<void*>(g_pools), 0, sizeof g_pools);
   g_lock.unlock_after_fork(is_child);
