@@ -30,7 +30,8 @@ bool where_holds(const Snapshot& snapshot, Program where, const FieldChecks& fie
   return is_known_to_hold || run(snapshot, where, view, nullptr);
 }
 
-// A 4-byte parameter takes what either int32 or uint32 can hold: the kernel knows which it is.
+// True if a value fits a parameter of `size` bytes as a signed or an unsigned integer: only the
+// kernel knows which it is.
 bool fits_size(int64_t value, uint32_t size) {
   if (size >= 8) return true;
   const int bits = static_cast<int>(size) * 8;
@@ -74,7 +75,7 @@ bool unpack_extra(const Record& record, void** extra, void** out) {
 }
 
 bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan) {
-  // Exactly one of the two forms must have been used; a kernel without parameters needs neither.
+  // Exactly one of the two forms must be used; a kernel without parameters needs neither.
   if (request->extra == nullptr) return request->view.params != nullptr || record.param_count == 0;
   if (request->view.params != nullptr || !unpack_extra(record, request->extra, plan->unpacked)) {
     return false;
@@ -146,7 +147,7 @@ bool compute_dimension(const Decision& decision, uint32_t index, const LaunchVie
     case GeometryMap::Kind::program: break;
   }
   if (!run(*decision.snapshot, map.program, view, &value)) return false;
-  // Dimensions are positive; shared memory may be none.
+  // Dimensions are positive; shared memory may be 0.
   if (value < (index == kSharedMem ? 0 : 1) || value > INT32_MAX) return false;
   *out = static_cast<uint32_t>(value);
   return true;

@@ -12,7 +12,7 @@ bool is_of_same_value(const FastRange& a, const FastRange& b) {
   return a.source == b.source && a.type == b.type && a.at == b.at && a.offset == b.offset;
 }
 
-// The pattern's template with this launch's values. False: too long.
+// Writes the definition's name: the pattern's template with this launch's values. False: too long.
 bool format_name(const Record& record, const Candidate& candidate, const int64_t* key,
                  char (&out)[kMaxNameLength]) {
   const Snapshot& snapshot = *candidate.snapshot;
@@ -103,7 +103,7 @@ void resolve_choice(const Record& record, const Candidate& candidate, uint32_t i
     return;
   }
   if (!fits_program(snapshot, binding.when, record.params, record.param_count)) return;
-  // A broken one fails, whatever it reads.
+  // A broken binding is an error, whatever it reads.
   if (binding.state == BindingState::ready &&
       !fits_binding(snapshot, binding, record.params, record.param_count)) {
     return;
@@ -126,7 +126,7 @@ void fill_decision(const Candidate& candidate, const Resolution& resolution, Dec
     out->way = plain_way(out->fast);
     return;
   }
-  if (kind == DecisionKind::choice) {  // no checks: those of what is chosen hold the pattern's
+  if (kind == DecisionKind::choice) {  // no checks: those of each choice include the pattern's
     out->way = Way::chosen;
     return;
   }
@@ -151,7 +151,7 @@ void fill_choices(const Record& record, const Candidate& candidate, const Resolu
           decision.kind == DecisionKind::arch || decision.kind == DecisionKind::refused;
       if (is_other == serves) continue;
       const Binding& binding = snapshot.begin(snapshot.bindings)[route.binding + i];
-      // One that cannot be computed is refused, whatever the launch is.
+      // A solution whose `when` cannot be computed was refused, for every launch.
       const bool is_for_all =
           binding.when.count == 0 ||
           !fits_program(snapshot, binding.when, record.params, record.param_count);

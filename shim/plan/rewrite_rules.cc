@@ -3,10 +3,11 @@
 namespace fibshim {
 namespace {
 
-constexpr uint8_t kOutside = 1;  // follows one of the nodes
-constexpr uint8_t kInside = 2;   // is one of them
+constexpr uint8_t kOutside = 1;  // a successor of the nodes
+constexpr uint8_t kInside = 2;   // one of the nodes
 
-// Beyond this position no path leads back to any of the nodes: neither by an edge, nor by a group.
+// Returns the position beyond which no path leads back to any of the nodes, by an edge or by a ring
+// of merged nodes.
 uint32_t find_limit(const Dag& dag, const uint32_t* nodes, uint32_t node_count) {
   uint32_t limit = 0;
   for (uint32_t i = 0; i < node_count; ++i) {
@@ -28,7 +29,7 @@ bool overlap(const BufferRange& one, const BufferRange& other) {
   return one.begin < other.end && other.begin < one.end;
 }
 
-// `written` is of an earlier kernel, or of a later one; `other` of another.
+// `written` and `other` belong to different kernels, in either order.
 const char* find_conflict_of(const BufferRange& written, const BufferRange& other) {
   const bool is_earlier = written.member < other.member;
   const bool is_one = written.group == other.group && written.begin == other.begin;
@@ -36,7 +37,7 @@ const char* find_conflict_of(const BufferRange& written, const BufferRange& othe
     const bool is_flow = is_earlier && is_one && other.end <= written.end;
     return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
   }
-  // The later one's stays: the earlier is left out, or written before it.
+  // The later kernel's data must remain: the earlier buffer is not needed, or is written first.
   const bool is_same = is_one && written.end == other.end;
   const BufferRange& earlier = is_earlier ? written : other;
   const BufferRange& later = is_earlier ? other : written;
@@ -48,7 +49,7 @@ const char* find_conflict_of(const BufferRange& written, const BufferRange& othe
 }  // namespace
 
 bool order_nodes(Dag* dag, uint32_t* room) {
-  uint32_t* const waits = room;  // for how many nodes each waits
+  uint32_t* const waits = room;  // number of predecessors that are not ordered yet
   uint32_t* const queue = room + dag->count;
   uint32_t ready = 0;
   for (uint32_t i = 0; i < dag->count; ++i) waits[i] = 0;

@@ -9,7 +9,7 @@
 namespace fibshim {
 namespace {
 
-// Published whole, once cuInit has succeeded; null before.
+// Published complete once cuInit has succeeded; null before.
 std::atomic<const Devices*> g_devices;
 Pool g_pool;
 
@@ -19,7 +19,7 @@ constinit std::atomic<bool> g_are_told_apart{false};
 bool is_several(uint64_t devices) { return (devices & (devices - 1)) != 0; }
 
 void tell_devices_apart() {
-  // Set before the walk over the handles: a handle that is added meanwhile sees it.
+  // Set before the walk over the handles, so that a handle that is added meanwhile sees it.
   if (!g_are_told_apart.exchange(true)) upcalls().move_kernels_to_slow_side();
 }
 
@@ -72,7 +72,7 @@ const Devices* ask_devices() {
     name[sizeof name - 1] = 0;
     describe_device(i, sm, name);
   }
-  // Do this before any thread can decide by these devices.
+  // Do this before any thread can make decisions with these devices.
   if (devices->class_count > 1) tell_devices_apart();
   const Devices* expected = nullptr;
   if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {

@@ -16,9 +16,9 @@ void for_each_living(const Use& use) {
   });
 }
 
-// Entries of the next generation, by the handles of those whose place they take. `next_of_owner` of a
-// successor is the old entry. The watcher's own; but old entries are read within its read section, and
-// walks over those that live hold the lock.
+// Entries of the next generation, by handle. `next_of_owner` of a successor is the old entry that
+// it replaces. Used only by the watcher. Old entries are read within its read section, and walks
+// over the living ones hold the lock.
 class Successors {
  public:
   Successors(const Generation& next, MakeSuccessor make) : next_(next), make_(make) {}
@@ -32,7 +32,7 @@ class Successors {
   Successors(const Successors&) = delete;
   Successors& operator=(const Successors&) = delete;
 
-  // Makes those that lack, of all that live, outside the lock. False: no memory.
+  // Makes missing successors for all living entries, outside the lock. False: no memory.
   bool make_lacking() {
     HandleEntry** lacking = nullptr;
     const uint64_t count = collect_lacking(&lacking);
@@ -44,7 +44,7 @@ class Successors {
     return is_fine;
   }
 
-  // Holding g_lock.
+  // Requires g_lock.
   bool are_complete() const {
     bool is_complete = true;
     for_each_living([&](HandleEntry* entry) {
@@ -53,7 +53,7 @@ class Successors {
     return is_complete;
   }
 
-  // Removes and returns the successor of an entry; null: there is none. The caller holds g_lock.
+  // Removes and returns the successor of an entry, or null. Requires g_lock.
   HandleEntry* remove(const HandleEntry* old) {
     HandleSlot* const slot = find(old);
     if (slot == nullptr) return nullptr;
@@ -71,12 +71,13 @@ class Successors {
       if (key == 0) return nullptr;
       if (key != old->handle) continue;
       const auto* made = reinterpret_cast<HandleEntry*>(slot.value.load(std::memory_order_relaxed));
-      // The handle may be another kernel's by now: the old entry is not used again while we look.
+      // The handle may be another kernel's by now. Comparing entries is safe: the old entry is not
+      // reused within this read section.
       return made != nullptr && made->next_of_owner == old ? &slot : nullptr;
     }
   }
 
-  // `*lacking` has room for all that have a record; null ends it early.
+  // `*lacking` has room for all entries that have a record; a null entry ends the list early.
   uint64_t collect_lacking(HandleEntry*** lacking) const {
     MutexGuard guard(g_lock);
     uint64_t count = 0;
@@ -125,8 +126,8 @@ class Successors {
   HandleTable* table_ = nullptr;
 };
 
-// Holding g_lock. Puts the successors, and the old entries that have none, into `table` and the owners' lists.
-// The entries that were replaced are retired.
+// Requires g_lock. Puts the successors, and the old entries that have none, into `table` and the
+// owners' lists. Retires the entries that were replaced.
 void move_entries(Successors* successors, const Generation& next, HandleTable* table) {
   g_owners.for_each([&](Owner* owner) {
     for (HandleEntry** at = &owner->first; *at != nullptr; at = &(*at)->next_of_owner) {
@@ -139,7 +140,8 @@ void move_entries(Successors* successors, const Generation& next, HandleTable* t
         value = value_of(made);
         retire(old);
       } else {
-        // Without patterns no kernel is tracked, and no launch needs the slow side to learn that.
+        // Without patterns no kernel is tracked, and no launch needs the slow side to find that
+        // out.
         value |= old->record == nullptr && !next.knows_patterns() ? kUntracked : kUnmatched;
       }
       slot_in(table, (*at)->handle)->value.store(value, std::memory_order_relaxed);
@@ -157,7 +159,8 @@ void prepare_handles(const Generation& next, MakeSuccessor make_successor) {
 
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next)) {
-  // The driver keeps giving out handles: the remaining ones are matched at their next launch.
+  // New handles may appear in every round. Those without a successor are matched at their next
+  // launch.
   constexpr int kMostRounds = 4;
   const ReadSection section;
   Successors successors(*next, make_successor);

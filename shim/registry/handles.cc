@@ -22,7 +22,7 @@ namespace {
 
 using namespace handle_store;  // NOLINT(google-build-using-namespace): the writers' own
 
-// What find_handle reads before the first handle is known.
+// The table that find_handle() reads before the first handle is known.
 struct EmptyTable {
   HandleTable table = {sizeof(HandleSlot), {0}};
   HandleSlot slots[3] = {};
@@ -30,12 +30,12 @@ struct EmptyTable {
 constinit EmptyTable g_empty_table;
 static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
 
-HandleTable* g_table;  // the published one, as its writer sees it; null while empty
+HandleTable* g_table;  // the published table, for its writers; null before the first
 
-// Retired entries, tables and generations: g_waiting until the grace period is over, g_collected
-// those that were retired since it began. Entries die in crowds: with any context all functions,
-// with any module all of unknown owner. Most of their handles live on, and other threads may be
-// launching them from these entries.
+// Retired entries, tables and generations. Those in g_waiting wait for the end of the grace period;
+// those in g_collected were retired since it began. Entries are retired in crowds: all functions
+// when any context ends, all entries of unknown owner when any module ends. Most of their handles
+// live on, and other threads may be launching them from these entries.
 struct Retired {
   HandleEntry* entries;  // by next_of_owner
   HandleTable* tables;
@@ -65,7 +65,7 @@ void reuse(Retired* retired) {
   }
 }
 
-// Holding g_lock. A table with room for one more key; null when there is no memory.
+// Requires g_lock. Returns a table with room for one more key, or null if there is no memory.
 HandleTable* table_with_room() {
   HandleTable* const old = g_table;
   const uint64_t capacity = old == nullptr ? 0 : old->capacity();
@@ -86,10 +86,10 @@ HandleTable* table_with_room() {
   return table;
 }
 
-constexpr uint64_t kUnknownOwner = 1;  // no module lies there
+constexpr uint64_t kUnknownOwner = 1;  // no module has this address
 uint64_t key_of_owner(uintptr_t owner) { return owner == 0 ? kUnknownOwner : owner; }
 
-// Holding g_lock. Null when there is no memory for another owner.
+// Requires g_lock. Null: no memory for another owner.
 Owner* find_or_add_owner(uintptr_t owner) {
   const uint64_t key = key_of_owner(owner);
   if (Owner* const found = g_owners.get(key)) return found;
@@ -101,7 +101,7 @@ Owner* find_or_add_owner(uintptr_t owner) {
   return nullptr;
 }
 
-// Holding g_lock. Kills an entry that is in no owner's list any more.
+// Requires g_lock. Removes and retires an entry that is no longer in an owner's list.
 void kill(HandleEntry* entry) {
   HandleSlot* const slot = slot_in(g_table, entry->handle);
   if (entry_of(slot->value.load(std::memory_order_relaxed)) == entry) {
@@ -110,7 +110,7 @@ void kill(HandleEntry* entry) {
   retire(entry);
 }
 
-// Holding g_lock.
+// Requires g_lock. Removes an entry from its owner's list.
 void unlink(HandleEntry* entry) {
   Owner* const owner = g_owners.get(key_of_owner(entry->owner));
   HandleEntry** at = owner == nullptr ? nullptr : &owner->first;
@@ -118,7 +118,7 @@ void unlink(HandleEntry* entry) {
   if (at != nullptr && *at == entry) *at = entry->next_of_owner;
 }
 
-// Holding g_lock. Kills the entries of a list for which `is_dying(entry)`.
+// Requires g_lock. Removes and retires the entries of a list for which `is_dying(entry)`.
 template <class IsDying>
 void kill_those(Owner* owner, const IsDying& is_dying) {
   for (HandleEntry** at = &owner->first; *at != nullptr;) {
@@ -138,7 +138,7 @@ size_t bytes_of_record(const Record& record) {
          strlen(record.symbol) + 1;
 }
 
-// In one block: candidates, parameters, members and the symbol lie behind the record.
+// Makes a record in one block: candidates, parameters, members and the symbol follow it.
 Record* make_record(const NewHandle& given, HandleEntry* entry) {
   const size_t symbol_bytes = strlen(given.symbol) + 1;
   const size_t bytes = sizeof(Record) + given.candidate_count * sizeof(Candidate) +
@@ -183,7 +183,7 @@ HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
     const uintptr_t found = slot.key.load(std::memory_order_relaxed);
     if (found == key) return &slot;
     if (found == 0) {
-      // The value is 0 here: a reader that meets the key early sees an unknown handle.
+      // The value is still 0, so a reader that finds the key now sees an unknown handle.
       slot.key.store(key, std::memory_order_release);
       ++table->used;
       return &slot;
@@ -194,7 +194,7 @@ HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
 uintptr_t value_of(HandleEntry* entry) {
   const auto address = reinterpret_cast<uintptr_t>(entry);
   const Record* const record = entry->record;
-  // While launches are recorded all of them must come to the slow side.
+  // While launches are recorded all of them must take the slow side.
   if (record == nullptr) return address | kUntracked;
   if (record->candidate_count == 0) return is_recording() ? address : address | kUntracked;
   const Candidate& first = record->candidates[0];
@@ -205,7 +205,7 @@ uintptr_t value_of(HandleEntry* entry) {
   return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
 }
 
-// How many keep launches off the fast side. Holding g_lock.
+// Number of callers that keep launches off the fast side. Guarded by g_lock.
 static uint32_t g_kept_off = 0;
 
 void publish_table(HandleTable* table) {
@@ -218,7 +218,7 @@ void publish_table(HandleTable* table) {
   g_collected.tables = old;
 }
 
-// Something was retired since g_handle_changes was counted. Holding g_lock.
+// True if something was retired since g_handle_changes was incremented. Guarded by g_lock.
 static bool g_has_changed = false;
 
 void retire(HandleEntry* entry) {
@@ -306,7 +306,7 @@ Inserted insert_entry(const Generation& generation, HandleEntry* entry, uintptr_
   HandleSlot* const slot = slot_in(table, entry->handle);
   const uintptr_t previous = slot->value.exchange(*value, std::memory_order_acq_rel);
   if (previous != 0) {
-    // Not matched yet, or reused for another kernel without an unload that we saw.
+    // The entry was not matched yet, or the handle was reused without an unload that the shim saw.
     HandleEntry* const stale = entry_of(previous);
     unlink(stale);
     retire(stale);

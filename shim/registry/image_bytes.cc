@@ -11,11 +11,11 @@ namespace {
 
 constexpr uint32_t kWrapperMagic = 0x466243b1;
 constexpr uint32_t kFatbinMagic = 0xba55ed50;
-// No page is smaller, and what is readable begins and ends with a page.
+// No page is smaller, and readable memory begins and ends at page boundaries.
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kMaxImageBytes = uint64_t{8} << 30;
 
-// Asks the kernel, which returns EFAULT where a read by us would crash the host.
+// Asks the operating system, which returns EFAULT where a read by the shim would crash the host.
 class Prober {
  public:
   Prober() {
@@ -29,7 +29,7 @@ class Prober {
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
-  // False, too, where no pipe can be had.
+  // Also false if no pipe could be made.
   bool is_readable(const void* from, uint64_t bytes) const {
     const auto begin = reinterpret_cast<uintptr_t>(from);
     if (ends_[0] < 0 || bytes > kMaxImageBytes || begin > UINTPTR_MAX - bytes) return false;
@@ -62,7 +62,7 @@ T read_at(const void* image, uint64_t offset) {
   return value;
 }
 
-// Where `count` things of `size` bytes at `offset` end; beyond every image when that overflows.
+// Returns the end of `count` items of `size` bytes at `offset`; UINT64_MAX on overflow.
 uint64_t end_of(uint64_t offset, uint64_t count, uint64_t size) {
   uint64_t bytes;
   uint64_t end;
@@ -73,7 +73,7 @@ uint64_t end_of(uint64_t offset, uint64_t count, uint64_t size) {
 
 uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// 0: it does not lie there whole.
+// Returns 0 if it is not completely mapped.
 uint64_t elf_bytes(const Prober& prober, const void* image) {
   if (!prober.is_readable(image, sizeof(Elf64_Ehdr))) return 0;
   const auto header = read_at<Elf64_Ehdr>(image, 0);
@@ -90,7 +90,7 @@ uint64_t elf_bytes(const Prober& prober, const void* image) {
   return prober.is_readable(image, end) ? end : 0;
 }
 
-// The fat binary's header says how much follows it.
+// The fat binary's header gives the size of what follows it.
 uint64_t fatbin_bytes(const Prober& prober, const void* image) {
   constexpr uint16_t kHeaderBytes = 16;
   if (!prober.is_readable(image, kHeaderBytes)) return 0;
@@ -100,7 +100,7 @@ uint64_t fatbin_bytes(const Prober& prober, const void* image) {
   return prober.is_readable(image, end) ? end : 0;
 }
 
-// Up to its NUL, page by page.
+// Searches the text's NUL page by page.
 uint64_t text_bytes(const Prober& prober, const void* image) {
   const auto* const text = static_cast<const char*>(image);
   uint64_t length = 0;

@@ -14,7 +14,7 @@ namespace fibshim {
 
 namespace {
 
-// The best image that was not tried yet. -1: none.
+// Returns the best image that was not tried yet, or -1.
 int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
   const Image* images = snapshot.begin(solution.images);
   int best = -1;
@@ -27,7 +27,7 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
 }
 
 // Why a generation that is not in force yet could not be loaded.
-Mutex g_fault_lock;  // guards the two below
+Mutex g_fault_lock;  // guards the next two variables
 uint64_t g_faulty_generation;
 char g_fault[512];
 
@@ -50,9 +50,9 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
                   : "matching launches run the original");
 }
 
-// Whether the kernel takes what the binding gives; `message` says why not. How many parameters it has, the
-// loader has read in the image. A driver before 12.4 cannot report the parameters; the loader has checked
-// those of cubins already.
+// Checks that the kernel's parameters fit the binding's arguments; if not, `message` says why. The
+// loader has checked their number in the image. A driver before 12.4 cannot report parameters; the
+// loader has checked those of cubins already.
 CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
                           char* message, size_t message_size) {
   const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
@@ -62,13 +62,14 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
     size_t offset = 0;
     size_t size = 0;
     const CUresult result = get_info(kernel, i, &offset, &size);
-    // Past the last one the index is invalid. Any other refusal says nothing about the kernel.
+    // CUDA_ERROR_INVALID_VALUE: the kernel has no such parameter. Other errors say nothing about
+    // the kernel.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
       snprintf(message, message_size, "cuKernelGetParamInfo returns %s", ErrorText(result).text);
       return result;
     }
-    // Where the loader had no parameter table (PTX), integers travel in 8 bytes and may be read
-    // from fewer.
+    // Without a parameter table (PTX) the loader stores integers in 8 bytes, of which the kernel
+    // may read fewer.
     const bool is_loose =
         snapshot.begin(snapshot.solutions)[binding.solution].param_sizes.count == 0 &&
         arguments[i].kind == ArgumentMap::Kind::integer;
@@ -81,8 +82,8 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
   return CUDA_SUCCESS;
 }
 
-// Sets how much shared memory a solution's launches may use. Solutions that share a kernel share
-// this value, too: the largest holds, whichever of two threads sets it last.
+// Sets how much dynamic shared memory a solution's launches may use. Solutions that share a kernel
+// share this value: the largest one remains, whichever of two threads sets it last.
 CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const Devices& devices,
                            uint32_t device_class) {
   constexpr uint32_t kFreeSharedBytes = 48 * 1024;
@@ -101,8 +102,8 @@ CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const 
       if (devices.class_of[i] != device_class) continue;
       int bytes = static_cast<int>(most);
       if (most == UINT32_MAX) {
-        // An expression: allow what the device allows beside the kernel's own static memory. A launch
-        // that asks for more is refused there.
+        // The size is an expression: allow what the device allows beside the kernel's static
+        // memory. The driver refuses a launch that needs more.
         int static_bytes = 0;
         CUresult asked = get_attribute(
             &bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, devices.device[i]);
@@ -121,8 +122,8 @@ CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const 
   return CUDA_SUCCESS;
 }
 
-// Clusters of more than eight blocks are for kernels that say so. What the device cannot do, it refuses
-// at the launch.
+// Allows clusters of more than eight blocks, which a kernel must permit. A size that the device
+// does not support is refused at the launch.
 CUresult allow_clusters(const Binding& binding, CUkernel kernel, const Devices& devices,
                         uint32_t device_class) {
   const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
@@ -141,7 +142,8 @@ struct LoadFailure {
   char message[512];
 };
 
-// Reads, verifies and loads one image, unless its bytes are loaded already. Null: `failure` says why.
+// Reads, verifies and loads one image, unless the same image is loaded already. Null: `failure`
+// says why.
 LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint32_t image_index,
                         uint32_t device_class, LoadFailure* failure) {
   const Solution& solution = snapshot.begin(snapshot.solutions)[solution_index];
@@ -178,7 +180,7 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
     failure->error = CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(failure->message, sizeof failure->message, "no memory");
   }
-  // Unload ours if another thread's copy came first, or if there is no memory to keep it.
+  // Unload this copy if another thread's came first, or if there is no memory to record it.
   if (found == nullptr || found->library != library) (void)unload(library);
   return found;
 }
@@ -210,8 +212,8 @@ ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint3
              snapshot.text(solution.kernel), step, ErrorText(result).text);
     return nullptr;
   }
-  // Into the current context now, if there is one: a lazy load at the launch would wait for the
-  // GPU.
+  // Load it into the current context now, if there is one: a lazy load at the launch would wait for
+  // the GPU.
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
   CUfunction in_context = nullptr;
   if (get_function != nullptr) (void)get_function(&in_context, loaded->kernel);
@@ -262,7 +264,7 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
   const RelaxedCapture relaxed;
-  // The thread that moves the process to another folder has no context, and the driver asks for one.
+  // The watcher has no context, but the driver needs one.
   PrimaryContextScope context;
   if (!has_current_context()) {
     for (uint32_t i = 0; i < devices->count; ++i) {
@@ -277,10 +279,11 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     loaded = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
                          &failure);
     if (loaded != nullptr) break;
-    // The driver alone knows what a fatbin holds; PTX may be there besides.
+    // Only the driver knows which GPUs a fatbin supports. If it refuses one, PTX may still be
+    // there.
     const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
     if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
-      // In a forked child, or without a context, no call works: the launch's own error says so.
+      // In a forked child, or without a context, no call works, as the launch's own error shows.
       const bool is_unusable = failure.error == CUDA_ERROR_NOT_INITIALIZED ||
                                failure.error == CUDA_ERROR_DEINITIALIZED ||
                                failure.error == CUDA_ERROR_INVALID_CONTEXT;

@@ -20,14 +20,14 @@ LoadedImage*& bucket_of(const uint8_t (&sha256)[32]) {
   return g_buckets[(sha256[0] | uint32_t{sha256[1]} << 8) % kBucketCount];
 }
 
-// Holding g_lock.
+// Requires g_lock.
 ImageKernel* kernel_named(const LoadedImage& image, const char* name) {
   ImageKernel* at = image.kernels;
   while (at != nullptr && strcmp(at->name, name) != 0) at = at->next;
   return at;
 }
 
-// Holding g_lock.
+// Requires g_lock.
 LoadedImage* image_of(const uint8_t (&sha256)[32], uint32_t device_class) {
   LoadedImage* at = bucket_of(sha256);
   while (at != nullptr &&

@@ -18,7 +18,7 @@
 namespace fibshim {
 namespace {
 
-// How many parameters an image's kernels take, by the hashes of their names.
+// The numbers of parameters of an image's kernels, by the hashes of their names.
 struct KernelParams {
   uint64_t name_hash;
   uint32_t count;
@@ -28,18 +28,18 @@ struct KernelList {
   uint32_t count, capacity;
 };
 
-// Identity and kernels of an image.
+// The identity and kernels of an image.
 struct ImageFacts {
-  ImageIdentity identity;  // unknown: not known
+  ImageIdentity identity;  // its kind is `unknown` without an image
   KernelList list;
 };
 
 struct Module {
   uint64_t key;  // the CUmodule or CUlibrary
   Module* next;
-  uintptr_t library;   // of a library's module; 0: it is no such
-  CUcontext context;   // null: not known
-  const void* region;  // of a wrapper, not read yet; null once `facts` hold
+  uintptr_t library;   // of a library's module; 0: not one
+  CUcontext context;   // null: unknown
+  const void* region;  // of a wrapper that was not read yet; null once `facts` are valid
   ImageFacts facts;
 };
 
@@ -56,7 +56,7 @@ CUcontext current_context() {
 // The result of list_kernels().
 struct Listing {
   KernelList list;
-  bool has_kept_kernel;  // one whose image is to be kept
+  bool has_kept_kernel;  // the image is to be kept because of one of its kernels
 };
 
 void add_kernel(void* context, const char* name, uint32_t param_count) {
@@ -90,7 +90,7 @@ void read_facts(const void* image, uint64_t bytes, RecordedImage kind, ImageFact
   if (listing.has_kept_kernel) keep_image(out->identity.hashes.file, kind, image, bytes);
 }
 
-// False: no image, or one that does not lie in memory as it claims.
+// Returns false if it is no image, or not completely mapped.
 bool read_facts(const void* image, ImageFacts* out) {
   const ImageExtent extent = measure_image(image);
   if (extent.kind == RecordedImage::unknown) return false;
@@ -98,7 +98,7 @@ bool read_facts(const void* image, ImageFacts* out) {
   return true;
 }
 
-// Replaces any earlier entry: the handle value may have been another module's.
+// Replaces any earlier entry, since the handle may have been another module's.
 void record(const Module& made) {
   MutexGuard guard(g_lock);
   Module* module = g_modules.get(made.key);
@@ -114,22 +114,22 @@ void record(const Module& made) {
   module->next = next;
 }
 
-// Holding g_lock.
+// Requires g_lock.
 void release(Module* module) {
   if (module == nullptr) return;
   release_list(module->facts.list);
   g_pool.release(module, sizeof(Module));
 }
 
-// Holding g_lock. Null: not known.
+// Requires g_lock. Null: unknown.
 Module* module_with_image(uintptr_t owner) {
   Module* const found = g_modules.get(owner);
-  // A module that cuLibraryGetModule gave has its library's image.
+  // A module that cuLibraryGetModule has returned has its library's image.
   return found != nullptr && found->library != 0 ? g_modules.get(found->library) : found;
 }
 
-// Reads the image in a wrapper when it is first asked for, and hands `use` the facts, holding g_lock. False: the
-// image is not known, or cannot be read.
+// Calls `use` with the image's facts, with g_lock held. Reads the image of a wrapper at first use.
+// False: the image is unknown or cannot be read, or `use` returned false.
 template <class Use>
 bool with_facts(uintptr_t owner, const Use& use) {
   uint64_t key = 0;
@@ -146,7 +146,7 @@ bool with_facts(uintptr_t owner, const Use& use) {
   if (!read_facts(region, &facts)) return false;
   MutexGuard guard(g_lock);
   Module* const module = g_modules.get(key);
-  if (module == nullptr || module->region != region) {  // it is gone, or another thread was faster
+  if (module == nullptr || module->region != region) {  // unloaded, or another thread was faster
     release_list(facts.list);
     return module != nullptr && module->region == nullptr && use(module->facts);
   }
@@ -155,7 +155,7 @@ bool with_facts(uintptr_t owner, const Use& use) {
   return use(module->facts);
 }
 
-// Removes one of the library's modules and returns it. 0: there is none left.
+// Removes one of the library's modules and returns it, or 0 if none is left.
 uintptr_t remove_module_of(uintptr_t library) {
   MutexGuard guard(g_lock);
   Module* found = nullptr;
