@@ -29,7 +29,7 @@ class Search {
     return true;
   }
 
-  // Scans all nodes of a graph, and of its child graphs, that are no kernels.
+  // Scans all nodes of a graph and of its child graphs except kernels.
   bool scan_others(CUgraph graph) {
     Block<CUgraphNode> nodes;
     if (!list_nodes(graph, &nodes)) return false;
@@ -40,7 +40,7 @@ class Search {
       switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL:
         case CU_GRAPH_NODE_TYPE_EMPTY:
-        case CU_GRAPH_NODE_TYPE_HOST:  // reads no memory of the device
+        case CU_GRAPH_NODE_TYPE_HOST:  // does not access device memory
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: break;
         case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -65,7 +65,8 @@ class Search {
     Param params[kMaxParams];
   };
 
-  // Most often it is one of a few.
+  // Returns the layout of a kernel's parameters. There are usually only a few kernels. Null:
+  // unknown, or no memory.
   const Layout* layout_of(const void* handle) {
     for (const Layout* const known : layouts_) {
       if (known->handle == handle) return known;
@@ -92,7 +93,8 @@ class Search {
     return add({begin, end, UINT32_MAX, UINT32_MAX, 0});
   }
 
-  // Addresses lie at multiples of four at least, whatever is packed.
+  // Scans a parameter for addresses. They are at multiples of at least four, even in packed
+  // structs.
   bool scan_bytes(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
     for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
       uint64_t word = 0;
@@ -102,7 +104,7 @@ class Search {
     return true;
   }
 
-  // Null: there are none, or not as many as the kernel takes.
+  // Returns the packed parameters. Null: there are none, or fewer bytes than the kernel takes.
   static const char* find_packed(void** extra, const Layout& layout) {
     const char* buffer = nullptr;
     const size_t* size = nullptr;
@@ -120,7 +122,8 @@ class Search {
     return size != nullptr && *size >= last.offset + last.size ? buffer : nullptr;
   }
 
-  // Adds one side of a copy: at most from the beginning of its first row to the end of its last.
+  // Adds one side of a copy, as the range from the beginning of the memory to the end of the last
+  // row.
   bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
                 size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
     if (type == CU_MEMORYTYPE_ARRAY) return true;

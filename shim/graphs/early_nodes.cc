@@ -13,7 +13,7 @@ CUdeviceptr pointer_at(const NodeParams& params, uint32_t index) {
   return pointer;
 }
 
-// Whether nothing that `other` may write lies in what `node` reads before its wait.
+// True if `other` writes no memory that `node` reads before its wait.
 bool is_apart(const RewrittenNode& node, const RewrittenNode& other) {
   NodeParams own;
   NodeParams others;
@@ -34,14 +34,14 @@ bool is_apart(const RewrittenNode& node, const RewrittenNode& other) {
     for (uint32_t k = 0; k < other_sizes.count; ++k) {
       if (k < 32 && (other.solution->kept_params >> k & 1) != 0) continue;
       const uint16_t bytes = other.snapshot->begin(other_sizes)[k];
-      if (bytes > sizeof base) return false;  // a struct: pointers may be anywhere in it
+      if (bytes > sizeof base) return false;  // a struct may hold pointers anywhere
       if (bytes == sizeof base && pointer_at(others, k) - base < size) return false;
     }
   }
   return true;
 }
 
-// The entry of a node; most often it is close before `near`.
+// Finds the entry of a node, which is most often shortly before `near`.
 const RewrittenNode* find_rewritten(const Block<RewrittenNode>& nodes, CUgraphNode node,
                                     const RewrittenNode& near) {
   const size_t from = static_cast<size_t>(&near - nodes.begin());
@@ -52,14 +52,14 @@ const RewrittenNode* find_rewritten(const Block<RewrittenNode>& nodes, CUgraphNo
   return nullptr;
 }
 
-// Returns true if no kernel that may still run when `node` starts early behind `before` can write
-// what `node` reads before its wait. Kernels further back may still run if each between starts the
-// next early.
+// True if no kernel that may still run when `node` begins early after `before` can write what
+// `node` reads before its wait. Kernels further back may still run if each kernel between lets the
+// next begin early.
 bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& node,
                        const RewrittenNode* before) {
   for (size_t steps = 0; steps < nodes.count(); ++steps) {
     if (!is_apart(node, *before)) return false;
-    // All before it has ended when the next begins.
+    // Everything before it has ended when the next kernel begins.
     if (before->solution->next_may_begin == 0) return true;
     const NodesBefore further = nodes_before(before->node);
     if (!further.is_known) return false;

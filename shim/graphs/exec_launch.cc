@@ -1,7 +1,8 @@
-// The driver orders launches of one exec, in whatever streams, but not those of two. So where another exec comes in
-// the place of one that was launched before, the first launch of the new one waits for the last of the old one: it goes
-// into the same stream, or an upload of the old one goes before it, which the driver puts behind all launches of what
-// it uploads and before what follows in its stream (tests/driver/contract/graph_copy_test.cc).
+// The driver orders launches of one exec, in whatever streams, but not those of two execs. So when
+// another exec replaces one that was launched before, the first launch of the new one must wait for
+// the last launch of the old one. Either both go into the same stream, or an upload of the old exec
+// precedes the launch: the driver orders an upload after all launches of that exec and before later
+// work in its stream (tests/driver/contract/graph_copy_test.cc).
 #include "shim/graphs/exec_launch.h"
 
 #include "shim/driver/driver.h"
@@ -20,8 +21,7 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-// Returns a number of the calling thread that no other thread ever has; values of pthread_self()
-// are reused.
+// Returns a number that only the calling thread ever has; values of pthread_self() are reused.
 uint32_t thread_number() {
   static std::atomic<uint32_t> last{0};
   static __thread uint32_t t_number __attribute__((tls_model("initial-exec")));
@@ -42,8 +42,8 @@ bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
 }
 
 // Makes later work in the stream wait for the last launch, by an upload of its exec. If the upload
-// fails this thread waits: for that launch's stream if it still exists, since waiting for the
-// context invalidates every capture in it.
+// fails, this thread waits. It waits for that launch's stream if that still exists, since waiting
+// for the context would invalidate every capture in it.
 void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
   const auto upload =
       is_per_thread_stream ? FIBSHIM_REAL(cuGraphUpload_ptsz) : FIBSHIM_REAL(cuGraphUpload);
@@ -59,7 +59,7 @@ void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thre
   if (synchronize != nullptr) (void)synchronize();
 }
 
-// Makes later work in the stream wait for the last launch, if that was of another exec.
+// Makes later work in the stream wait for the last launch if that was of another exec.
 void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_per_thread_stream) {
   const Variant* const last = exec.last.variant;
   if (last != nullptr && last->exec != variant->exec &&
@@ -68,14 +68,14 @@ void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_
   }
 }
 
-// Puts in force what is ready and returns the variant to launch, which may differ from the last
-// one.
+// Runs Exec::ready from now on, if there is one. Returns the variant to launch, which may differ
+// from the last one.
 __attribute__((noinline)) Variant* prepare_launch(Exec* exec, CUstream stream,
                                                   bool is_per_thread_stream) {
   if ((exec->asks.load(std::memory_order_acquire) & kHasReady) != 0) {
     exec->asks.fetch_and(~kHasReady, std::memory_order_acq_rel);
     if (Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel)) {
-      // Without the lock: the watcher may be looking at what ran before.
+      // This thread does not hold the lock, and the watcher may be using the previous variant.
       bury_variant(switch_running(exec, ready));
     }
   }
@@ -101,7 +101,7 @@ void end_launch(Exec* exec, Variant* variant, CUstream stream, bool is_per_threa
   if (__builtin_expect(before != variant, 0) && !is_kept(*exec, before)) bury_variant(before);
 }
 
-// Ours was not launched: the host's own call tells whether that is its fault.
+// The variant could not be launched. The host's own call shows whether the host is to blame.
 __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, Exec* exec,
                                                     CUresult result, CUstream stream,
                                                     bool is_per_thread_stream) {
@@ -118,7 +118,7 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
   return own_result;
 }
 
-// A launch of what runs.
+// Launches the running variant.
 inline CUresult launch_running(const LaunchGraph& launch, Exec* exec, Variant* variant,
                                CUstream stream, bool is_per_thread_stream) {
   const CUresult result = launch.load(std::memory_order_relaxed)(variant->exec, stream);
@@ -130,7 +130,7 @@ inline CUresult launch_running(const LaunchGraph& launch, Exec* exec, Variant* v
                             : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
 }
 
-// A launch that is to be checked, or had no checks at hand: the originals run.
+// Launches the originals, with checks or, if none were prepared, without.
 __attribute__((noinline)) CUresult launch_sample(const LaunchGraph& launch, Exec* exec,
                                                  Variant* sample, CUstream stream,
                                                  bool is_per_thread_stream) {
@@ -162,7 +162,7 @@ __attribute__((noinline)) CUresult launch_sample(const LaunchGraph& launch, Exec
 CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
                      bool is_per_thread_stream) {
   Exec* const exec = find_exec(handle);
-  // Into a capture: the driver refuses that, and invalidates the capture.
+  // The driver refuses a launch into a capture, and invalidates the capture.
   if (exec == nullptr || (g_active_captures.load(std::memory_order_relaxed) != 0 &&
                           may_be_capturing(stream, is_per_thread_stream))) {
     return call_driver(launch, handle, stream);

@@ -8,7 +8,7 @@
 namespace fibshim {
 
 Originals current_originals(Exec* exec) {
-  // Kernels that may have died cannot be set.
+  // If its kernels may have died, the values cannot be set.
   const bool is_current =
       !exec->taken_over.is_behind() || (!exec->is_fixed && exec->taken_over.bring_up_to_date());
   if (!is_current) {
@@ -46,7 +46,8 @@ void run_variant(Exec* exec, Variant* variant) { end_variant(switch_running(exec
 
 namespace {
 
-// Or they are not known, and what cannot be checked is counted.
+// True if launches that are to be checked can run the originals. Also true if none are kept; then
+// they are counted as not checked.
 bool can_run_originals(const Exec& exec) {
   return !exec.is_in_place || exec.originals == nullptr ||
          exec.unreplaced.load(std::memory_order_relaxed) != nullptr;
@@ -54,7 +55,8 @@ bool can_run_originals(const Exec& exec) {
 
 }  // namespace
 
-// The watcher and a launch may call this at once. Whichever runs second sees the changes of both.
+// The watcher and a launch may call this concurrently. Whichever runs second sees the changes of
+// both.
 void follow_interval(Exec* exec) {
   const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
   if (interval != 0 && can_run_originals(*exec)) {
@@ -125,7 +127,8 @@ void run_host_exec(Exec* exec, const char* reason) {
     }
     variant = make_host_variant(*exec, counters);
   }
-  // Without memory it runs and counts nothing of ours: an empty variant needs the least.
+  // If there is no memory, use an empty variant, which needs the least: the exec runs, and its
+  // nodes are not counted.
   if (variant == nullptr) variant = make_variant(0);
   if (variant == nullptr) return;
   variant->exec = exec->host;

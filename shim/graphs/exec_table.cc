@@ -16,7 +16,7 @@ struct Slot {
 constexpr size_t kBuckets = 1 << 14;
 constinit std::atomic<Slot*> g_buckets[kBuckets] = {};
 
-constinit Mutex g_lock;  // guards what follows, and the writing of slots
+constinit Mutex g_lock;  // guards the variables below, and the writing of slots
 Exec* g_newest;
 Exec* g_oldest;
 Variant* g_buried;
@@ -32,7 +32,7 @@ Slot* find_slot(uintptr_t handle) {
   return slot;
 }
 
-// Holding the lock.
+// Requires the lock.
 Slot* find_or_add_slot(uintptr_t handle) {
   Slot* slot = find_slot(handle);
   if (slot != nullptr) return slot;
@@ -45,13 +45,13 @@ Slot* find_or_add_slot(uintptr_t handle) {
   return slot;
 }
 
-// Holding the lock.
+// Requires the lock.
 void unlink(Exec* exec) {
   (exec->newer == nullptr ? g_newest : exec->newer->older) = exec->older;
   (exec->older == nullptr ? g_oldest : exec->older->newer) = exec->newer;
 }
 
-// Empties the slot and returns its exec; null: it was empty. The caller holds the lock.
+// Empties the slot and returns its exec, or null if it was empty. Requires the lock.
 Exec* remove_from(Slot* slot) {
   Exec* const exec = slot == nullptr ? nullptr : slot->exec.load(std::memory_order_relaxed);
   if (exec == nullptr) return nullptr;
@@ -66,7 +66,7 @@ void release_exec(Exec* exec) {
   g_graph_pool.release(exec, sizeof *exec);
 }
 
-// Releases the memory alone: the driver's objects may be gone.
+// Releases only the memory, since the driver's objects may be gone.
 void forget_variant(Variant* variant) {
   if (variant == nullptr) return;
   variant->exec = nullptr;

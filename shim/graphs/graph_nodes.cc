@@ -41,7 +41,7 @@ bool list_in_order(const CUgraphNode* nodes, size_t count, Block<HostNode>* out)
   return true;
 }
 
-// A driver often gives them out in the order of their addresses.
+// Drivers often list nodes in the order of their addresses, so sorting is often not needed.
 bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out) {
   if (!list_in_order(nodes, count, out)) return false;
   bool is_sorted = true;
@@ -146,7 +146,7 @@ bool drop_cooperation(CUgraphNode node) {
   return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) == CUDA_SUCCESS;
 }
 
-// A driver that knows no edge data, before 12.3, has none.
+// A driver before 12.3 knows no edge data, so all edges are plain.
 NodeEdges edges_of(CUgraphNode node) {
   const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
   const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);

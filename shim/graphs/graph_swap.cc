@@ -13,7 +13,7 @@ namespace {
 
 bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
 
-// Holding its lock: whether its next launch runs a solution that is left alone by now.
+// Requires the exec's lock. True if its next launch would run a quarantined solution.
 bool runs_quarantined(const Exec& exec) {
   const Variant* variant = exec.ready.load(std::memory_order_acquire);
   if (variant == nullptr) variant = exec.running.load(std::memory_order_acquire);
@@ -26,7 +26,7 @@ bool runs_quarantined(const Exec& exec) {
   return false;
 }
 
-// Holding its lock. False: it keeps what it runs.
+// Requires the exec's lock. False: the exec runs as before.
 bool prepare(Exec* exec) {
   const ContextScope scope(exec->context);
   if (!scope.is_current()) return false;
@@ -45,7 +45,7 @@ bool prepare(Exec* exec) {
       break;
   }
   drop_shadow(exec);
-  // Before a launch can take it over.
+  // Do this before a launch can run the variant.
   if (keep_unreplaced(exec, *variant)) upload_variant(*exec->unreplaced.load());
   end_variant(exec->ready.exchange(variant, std::memory_order_acq_rel));
   exec->asks.fetch_or(kHasReady, std::memory_order_release);

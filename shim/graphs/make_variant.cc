@@ -12,14 +12,14 @@ namespace fibshim {
 namespace {
 
 constexpr int kMostRefusals =
-    4;  // nodes that the driver refuses to change, before the graph is left alone
+    4;  // nodes that the driver may refuse to change before the graph is left alone
 
 bool clone_graph(CUgraph graph, CUgraph* clone) {
   const auto clone_real = FIBSHIM_REAL(cuGraphClone);
   return clone_real != nullptr && graph != nullptr && clone_real(clone, graph) == CUDA_SUCCESS;
 }
 
-// The place of a kept node; most often the one behind the last.
+// Finds the index of a kept node, from `*index` on, since it is most often close.
 bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) {
   for (size_t i = 0; i < nodes.count(); ++i) {
     const size_t at = (*index + i) % nodes.count();
@@ -32,14 +32,15 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
 
 enum class Rewriting : uint8_t { done, refused, failed };
 
-// What to try with a copy. What the driver refuses is given up at the next attempt.
+// What to try with a copy. Anything that the driver refuses is omitted from the next attempt.
 struct Attempt {
   Block<bool> is_refused;  // nodes that keep their original
   bool has_rewrites;
   bool lets_begin_early;
 };
 
-// The kernel nodes of a copy, by their places among the originals'. Its nodes need not stand in their order.
+// Finds the kernel nodes of a copy, by their indexes among the originals'. The driver may list the
+// copy's nodes in another order.
 bool find_copies(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels) {
   bool is_flat = true;
   for (size_t i = 0; is_flat && i < kernels.count(); ++i) {
@@ -60,7 +61,7 @@ bool find_copies(const Originals& originals, CUgraph copy, const Block<CopiedKer
          count == kernels.count();
 }
 
-// Replaces one node of the copy, if a solution is for it. False: the driver refuses.
+// Replaces one node of the copy if a solution serves it. False: the driver refuses.
 bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size_t index,
                     bool is_refused, Variant* variant, const Block<RewrittenNode>& rewritten,
                     bool* is_changed) {
@@ -90,8 +91,8 @@ bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size
   return true;
 }
 
-// Rewrites a new copy of the originals. On `refused` the driver has refused something, which is not to be tried
-// again, and the copy is of no use.
+// Rewrites a new copy of the originals. `refused`: the driver has refused something, which
+// `attempt` now excludes; the copy is unusable.
 Rewriting rewrite_copy(const Originals& originals, CUgraph copy, Attempt* attempt, Variant* variant,
                        bool* is_changed) {
   const size_t count = variant->nodes.count();
@@ -122,7 +123,7 @@ Rewriting rewrite_copy(const Originals& originals, CUgraph copy, Attempt* attemp
   return Rewriting::refused;
 }
 
-// The host has told these not to run.
+// Disables the nodes that the host has disabled.
 bool disable_nodes(const Originals& originals, const Variant& variant) {
   const auto set_enabled = FIBSHIM_REAL(cuGraphNodeSetEnabled);
   const auto disable = [&](CUgraphNode node) {

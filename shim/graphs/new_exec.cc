@@ -19,7 +19,7 @@ bool is_for_device_launch(const Instantiation& instantiation) {
   return (instantiation.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
 }
 
-// Null: its nodes may be replaced.
+// Returns why the graph's nodes must not be replaced, or null.
 const char* reason_to_leave(const Survey& survey, const Instantiation& instantiation,
                             bool is_update) {
   if (is_for_device_launch(instantiation)) return "the device may launch it";
@@ -39,7 +39,7 @@ void leave_as_it_is(Survey* survey, const char* reason) {
   survey->has_redirects = survey->has_members = survey->has_observed = false;
 }
 
-// The folder in force knows of it.
+// True if the folder in force has something for the graph.
 bool is_concerned(const Survey& survey) {
   return survey.has_redirects || survey.has_members || survey.has_observed;
 }
@@ -82,7 +82,7 @@ bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
   return true;
 }
 
-// A copy of the host's graph, and where its nodes are in it. False: there can be none.
+// Copies the host's graph and finds the copies of its nodes. False: that is not possible.
 bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   const auto clone = FIBSHIM_REAL(cuGraphClone);
   CUgraph copy = nullptr;
@@ -107,8 +107,8 @@ bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
          index == exec->nodes.count();
 }
 
-// The kept copy stays, with what it dies with: its nodes hold their own kernels until it is brought up to date. False: no
-// memory.
+// Keeps the existing copy, and its owners, since its nodes hold their old kernels until it is
+// brought up to date. False: no memory.
 bool keep_copies(const Exec& exec, Survey* survey) {
   for (size_t i = 0; i < exec.nodes.count(); ++i) {
     survey->nodes[i].kept = exec.nodes[i].kept;
@@ -120,7 +120,7 @@ bool keep_copies(const Exec& exec, Survey* survey) {
   return true;
 }
 
-// True if both agree in all that an exec keeps as it was instantiated.
+// True if both agree in all properties that an exec keeps from its instantiation.
 bool have_same_shapes(const Variant& one, const Variant& other) {
   if (one.nodes.count() != other.nodes.count()) return false;
   for (size_t i = 0; i < one.nodes.count(); ++i) {
@@ -129,8 +129,9 @@ bool have_same_shapes(const Variant& one, const Variant& other) {
   return true;
 }
 
-// Lets an exec of ours take over a variant that has none, as the host's took over the graph. What it was made of is
-// then in `variant`. The driver says that it updates an exec with other clusters, and runs what was there before.
+// Updates the running variant's exec from the graph of `variant`, which has no exec, as the host's
+// exec was updated. The previous graph is then in `variant`. Shapes must be the same: the driver
+// reports success for an update with other clusters, but runs the previous ones.
 bool update_variant(Variant* running, Variant* variant) {
   const auto update = FIBSHIM_REAL(cuGraphExecUpdate_v2);
   CUgraphExecUpdateResultInfo info = {};
@@ -149,8 +150,9 @@ bool update_variant(Variant* running, Variant* variant) {
   return true;
 }
 
-// Keeps copies, and makes what is to run of them. `running`: what runs until now, which may take that over and is then
-// returned; null: nothing does. Returns null where the host's exec is to run.
+// Keeps a copy of the graph, and makes the variant that is to run from it. `running`: the variant
+// that runs so far, which is updated and returned if possible; null: none. Returns null if the
+// host's exec is to run.
 Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   if (!is_concerned(*survey)) return nullptr;
   if (survey->has_uncopied || !keep_originals(graph, *survey, exec)) {
@@ -170,7 +172,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   }
   if (made == Made::rewritten && instantiate_variant(originals, variant)) return variant;
   if (made == Made::unchanged) {
-    // Meanwhile a folder came into force that replaces nothing in this graph.
+    // A folder that replaces nothing in this graph has come into force meanwhile.
     variant->exec = exec->host;
     return variant;
   }
@@ -193,8 +195,8 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    // An update that needs a new copy of the graph would take twice as long, so it is not made: the
-    // next update is planned by the folder that is in force then.
+    // No copy is made for an update, which would take twice as long: the next update is planned by
+    // the folder that is in force then.
     is_kept_ = (is_off || !is_update || survey_.is_written) && !survey_.has_uncopied &&
                reason_to_leave(survey_, instantiation, is_update) == nullptr;
     return;
@@ -270,7 +272,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   }
   if (variant == nullptr) variant = make_in_host(*exec, survey);
   exec->host_nodes.swap(survey.host_nodes);
-  // From here on there is no upload with it.
+  // Later instantiations are without an upload.
   exec->instantiation.flags &= ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
   if (variant == nullptr) {
     exec->is_ended = true;
@@ -283,7 +285,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   follow_interval(exec);
   add_exec(exec);
   if (rules != shadow_rules_number()) {
-    // Said before the watcher could find it.
+    // The rules have changed before the watcher could find this exec.
     MutexGuard guard(exec->lock);
     const ReadSection section;
     (void)follow_shadow_rules(exec);
@@ -329,8 +331,9 @@ CUresult ExecUpdate::finish(CUresult result) {
   }
   if (!survey.is_written) drop_originals(exec_);
   adopt_survey(&survey, exec_);
-  // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:
-  // most likely in their order, which is enough to count by.
+  // The driver still identifies nodes by those of the graph from which the exec was made. It does
+  // not document how it pairs them with the nodes of this graph: most likely in their order, which
+  // suffices for counting.
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
   exec_->is_updated = true;
   exec_->is_fixed = false;  // its kernels are others now
@@ -340,7 +343,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   bool is_told = true;
   for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
     const HostNode& node = exec_->host_nodes[i];
-    // The driver refuses to answer if the graph of these nodes is gone: then keep what was known.
+    // The driver refuses if the graph of these nodes has been destroyed: then keep the known state.
     unsigned is_enabled = survey.nodes[node.index].is_disabled ? 0 : 1;
     is_told = is_told && get_enabled != nullptr &&
               get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
@@ -374,7 +377,7 @@ CUresult ExecUpdate::finish(CUresult result) {
 }
 
 CUresult finish_end(CUresult result, Exec* exec) {
-  // A driver that is being shut down ends everything itself.
+  // A driver that is shutting down destroys everything itself.
   if (exec != nullptr) end_exec(exec, result == CUDA_SUCCESS);
   return result;
 }

@@ -10,7 +10,7 @@ bool read_kernel(CUgraphNode node, NodeParams* params) {
   const auto get_params = FIBSHIM_REAL(cuGraphKernelNodeGetParams_v2);
   memset(params, 0, sizeof *params);
   if (get_params == nullptr || get_params(node, params) != CUDA_SUCCESS) return false;
-  // A CUkernel reads back with its function beside it: it is known by itself.
+  // The driver returns a CUkernel together with its function; only the CUkernel is a known handle.
   if (params->kern != nullptr) params->func = nullptr;
   return true;
 }
@@ -65,8 +65,9 @@ bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {
   const auto set_params = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
   const NodeShape& shape = planned.shape;
   constexpr uint32_t kNoCluster[3] = {1, 1, 1};
-  // The original's cluster and cooperation leave before another kernel comes, and the replacement's cluster comes
-  // after it: the driver checks each against the kernel that is there.
+  // Remove the original's cluster and cooperation before the kernel is replaced, and set the
+  // replacement's cluster afterwards, since the driver checks each against the node's current
+  // kernel.
   if (shape.cluster[0] != 0 && attributes_of(copy).cluster[0] != 0 &&
       !set_cluster(copy, kNoCluster)) {
     return false;

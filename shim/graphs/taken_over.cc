@@ -23,9 +23,9 @@ struct TakenOver::Layout {
 
 namespace {
 
-// On average; there are two sets, in blocks of powers of two.
+// Average over all nodes. There are two sets, in blocks of powers of two.
 constexpr size_t kMostBytesOfNode = 384;
-// More than nodes: of functions that the graph no longer has.
+// Layouts beyond the number of nodes: those of functions that the graph no longer has.
 constexpr size_t kMostLayouts = 64;
 
 constinit std::atomic<bool> g_has_user_objects{false};
@@ -60,7 +60,8 @@ bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
 
 void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
 
-// Null: no memory, or too much of it.
+// Returns room for `count` bytes of a node. Null: no memory, or more than kMostBytesOfNode on
+// average.
 char* TakenOver::add(size_t place, size_t count) {
   constexpr size_t kAlignment = 8;
   Set& set = next();
@@ -131,7 +132,7 @@ bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
 bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
   Block<CUgraphNode> listed;
   Block<CUgraphNode> kept;
-  // Values that are not in the copy yet refer to the old places: set them first.
+  // Set values that are not in the copy yet first, since they refer to the old places.
   if (is_behind_ && !bring_up_to_date()) return false;
   forget();
   if (list_nodes(graph, &listed) && list_nodes(copy, &kept) && listed.count() == kept.count() &&
@@ -142,7 +143,8 @@ bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
   return false;
 }
 
-// Kernels in their order; the others, which may stand elsewhere in the copy, in theirs. The edges show whether that is right.
+// Pairs the graph's nodes with those of the copy: kernels in their order, and all other nodes,
+// which may be listed elsewhere in the copy, in theirs. learn_edges() checks whether that is right.
 bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
                             const Block<KernelNode>& nodes) {
   const size_t count = listed.count();
@@ -187,7 +189,7 @@ int compare_edges(const void* one, const void* other) {
 
 bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode>& listed) {
   Block<CUgraphNode> kept;
-  // A driver that tells no edges cannot be followed.
+  // This needs a driver that reports edges.
   if (FIBSHIM_REAL(cuGraphGetEdges_v2) == nullptr || !kept.allocate(places_.count())) return false;
   for (size_t i = 0; i < places_.count(); ++i) kept[i] = places_[i].kept;
   Block<Edge> sorted;
@@ -206,7 +208,7 @@ bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode
   return true;
 }
 
-// The edges of a graph whose nodes those are.
+// Reads the edges of a graph with these nodes.
 bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out) {
   GraphEdges edges;
   Block<HostNode> places;
@@ -223,7 +225,8 @@ bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block
   return true;
 }
 
-// Its nodes and edges, by their places: then the copy becomes the same graph, whatever nodes the driver pairs with each other.
+// True if the graph has the same edges between the same places. Then the copy, with the written
+// values, equals this graph, whichever nodes the driver pairs with each other.
 bool TakenOver::lists_same(CUgraph graph) {
   const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
   const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
@@ -267,7 +270,7 @@ bool TakenOver::write_other(size_t place) {
                                                        node, bytes);
 }
 
-// Null: the driver does not tell, or there is no memory.
+// Null: the driver does not report it, or there is no memory.
 const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
   for (const Layout* const known : layouts_) {
     if (known->handle == handle) return known;
@@ -294,7 +297,8 @@ const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
 
 namespace {
 
-// Also whether they are what was there before. Most sizes are those of pointers, then of 32-bit numbers: no calls for these.
+// Copies bytes. Returns true if they equal those at `before`. Most have the size of pointers or
+// 32-bit numbers, for which no function is called.
 template <class Word>
 bool copy_word(char* to, const void* from, const char* before) {
   const auto word = read_as<Word>(static_cast<const char*>(from));
@@ -324,8 +328,8 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
   next().nodes[place].layout = layout;
   char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
-  // If another kernel was here there is nothing to compare with: the bytes are compared with
-  // themselves, and the result is "not the same".
+  // If the node had another kernel there is nothing to compare with: the bytes are compared with
+  // themselves, and `*is_same` becomes false.
   const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
   memcpy(bytes, &params, sizeof params);
   memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own

@@ -23,7 +23,8 @@ Run* find_unused_run(const Variant& variant) {
   return nullptr;
 }
 
-// Adds to what a launch counts, or takes away.
+// Adds `by`, which may be negative, to the number of nodes that a launch counts as `counter`.
+// False: no memory.
 bool change_run(Variant* variant, CounterIndex counter, int by) {
   if (counter == kNoCounter) return true;
   Run* run = find_run(*variant, counter);
