@@ -17,8 +17,9 @@
 namespace fibshim {
 namespace {
 
-// Where everybody can make names, such as /tmp, the name may be another user's file, or another name
-// of one of ours. Null, or why nothing is written to it.
+// Returns why nothing must be written to the log file, or null. In a folder in which everybody can
+// make names, such as /tmp, the name may be another user's file, or a second name of a file of this
+// user.
 const char* fault_of(int file) {
   struct stat status;
   if (fstat(file, &status) != 0) return strerror(errno);
@@ -29,8 +30,9 @@ const char* fault_of(int file) {
                                                         : nullptr;
 }
 
-// A pipe without a reader, or a file at RLIMIT_FSIZE, would end the host by a signal. One that this
-// call raises is taken back: it comes to the thread that writes.
+// Writing to a pipe without a reader, or a file at RLIMIT_FSIZE, would raise a signal that kills
+// the host. The signals are blocked meanwhile; one that this call raises is pending for this
+// thread, and is consumed.
 void write_line(int file, const char* line, size_t length) {
   sigset_t of_writing;
   sigset_t before;
@@ -56,8 +58,9 @@ void write_line(int file, const char* line, size_t length) {
   (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Opened per message: a descriptor kept open could be closed, and its number reused, by the host. Does
-// not wait for a reader of a FIFO. stderr when there is no file, or it cannot be opened: that is said once.
+// Opens the log file. Done per message, since the host could close a descriptor that is kept open,
+// and reuse its number. Does not wait for a reader of a FIFO. Returns stderr if no file is set, or
+// it cannot be opened, which is reported once.
 int open_log_file(bool* is_ours) {
   *is_ours = false;
   if (log_file()[0] == 0 || strcmp(log_file(), "/dev/stderr") == 0) return STDERR_FILENO;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kSmallestBlock = 32;
 constexpr size_t kChunkBytes = 256 * 1024;
-constexpr size_t kSmallChunks = 4;  // before chunks of a huge page
+constexpr size_t kSmallChunks = 4;  // later chunks have the size of a huge page
 constexpr size_t kHugePageBytes = 2 * 1024 * 1024;
 
 void* map_pages(size_t bytes) {
@@ -16,8 +16,8 @@ void* map_pages(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-// From a huge page's bounds on, and on huge pages where the system has them: tables of many handles, and
-// decisions of many shapes, miss the TLB otherwise.
+// Maps memory aligned to huge pages, and on huge pages if the system has them. Otherwise tables of
+// many handles, and decisions of many shapes, would miss the TLB.
 void* map_huge_pages(size_t bytes) {
   auto* const begin = static_cast<char*>(map_pages(bytes + kHugePageBytes));
   if (begin == nullptr) return map_pages(bytes);

@@ -13,14 +13,14 @@
 namespace fibshim {
 namespace {
 
-// Whether another user could replace a file in it.
+// True if any user could replace a file in the folder.
 bool is_open_to_all(const struct stat& folder) {
   return (folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0;
 }
 
 bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
 
-// 0, or why it cannot be made.
+// Makes a folder. Returns 0, or the errno of the failure.
 int make_folder(const char* path) {
   if (mkdir(path, 0700) == 0 || errno == EEXIST) return 0;
   if (errno != ENOENT) return errno;
@@ -48,7 +48,8 @@ int open_process_folder(const char* given, const char** reason) {
   struct stat status;
   int folder = open(path, kFlags | O_NOFOLLOW);
   if (folder < 0) {
-    // A link is as trustworthy as its owner; where everybody can make names, that may be anybody.
+    // A link is as trustworthy as its owner. In a folder in which everybody can make names that may
+    // be any user.
     const int failure = errno;
     const bool is_link = lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
     if (is_link && !is_ours(status)) {
@@ -150,7 +151,7 @@ uint64_t process_start_time(const char* pid) {
   close(file);
   if (length <= 0) return 0;
   text[length] = 0;
-  const char* at = strrchr(text, ')');  // the command's name may hold anything
+  const char* at = strrchr(text, ')');  // the command's name may contain any character
   for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
   return at == nullptr ? 0 : strtoull(at + 1, nullptr, 10);
 }

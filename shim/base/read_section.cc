@@ -18,17 +18,17 @@ namespace {
 // For kernels without membarrier.
 constexpr uint64_t kRestMs = 10'000;
 
-// Holds states only, so that each has a cache line of its own.
+// Holds only states, so that each has its own cache line.
 Pool g_pool;
-std::atomic<ReaderState*> g_readers;  // grows, and never shrinks
+std::atomic<ReaderState*> g_readers;  // all states; never shrinks
 
-// Threads within a section that have no state of their own.
+// Number of sections of threads that have no state of their own.
 std::atomic<uint64_t> g_shared_readers{0};
 std::atomic<uint32_t> g_forks{0};
 __thread uint32_t t_shared_sections __attribute__((tls_model("initial-exec")));
 
-// A thread that ends, cancelled in a driver call perhaps, runs no destructor of ours but that of its
-// thread-specific data.
+// A thread that ends, perhaps cancelled in a driver call, runs no destructor of the shim except
+// that of its thread-specific data.
 constexpr uint64_t kNoKey = UINT64_MAX;
 std::atomic<uint64_t> g_exit_key{kNoKey};
 
@@ -49,7 +49,8 @@ void end_thread(void*) {
   reader->is_owned.store(false, std::memory_order_release);
 }
 
-// False: the program has taken all keys. Such a thread keeps the grace period open when it is cancelled.
+// Has end_thread() called when the thread ends. False: the program uses all keys. Such a thread, if
+// it is cancelled within a section, keeps the grace period open.
 bool call_at_exit() {
   uint64_t key = g_exit_key.load(std::memory_order_acquire);
   if (key == kNoKey) {
@@ -64,7 +65,7 @@ bool call_at_exit() {
   return pthread_setspecific(static_cast<pthread_key_t>(key), &g_exit_key) == 0;
 }
 
-// A state that no living thread owns. Null: no memory.
+// Claims a state that no living thread owns. Null: no memory.
 ReaderState* claim_reader() {
   for (ReaderState* at = g_readers.load(std::memory_order_acquire); at != nullptr; at = at->next) {
     bool free = false;
@@ -90,21 +91,22 @@ uint64_t now_ms() {
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
-// A full fence on every CPU that runs a thread of this process. False: there is none.
+// Executes a full fence on every CPU that runs a thread of this process. False: the kernel has no
+// membarrier.
 bool fence_all_threads() {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
-  // Once per process, at the first need.
+  // Registered once per process, when it is first needed.
   return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
          syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-// The sequence if it is odd, else 0.
+// Returns the sequence if it is odd, else 0.
 uint64_t open_sequence(const uint64_t& sequence) {
   const uint64_t value = __atomic_load_n(&sequence, __ATOMIC_ACQUIRE);
   return (value & 1) != 0 ? value : 0;
 }
 
-// Whether a section is still the one that is awaited; forgets it when it is not.
+// True if the awaited section is still open. Clears `*awaited` if not.
 bool is_still_open(const uint64_t& sequence, uint64_t* awaited) {
   if (*awaited != 0 && __atomic_load_n(&sequence, __ATOMIC_ACQUIRE) != *awaited) *awaited = 0;
   return *awaited != 0;
@@ -126,7 +128,8 @@ ReadSection::ReadSection()
 }
 
 ReadSection::~ReadSection() {
-  // A child forked within the section, in a callback of the driver, has nothing to leave.
+  // A child that was forked within the section, in a callback of the driver, has no section to
+  // leave.
   if (forks_ != g_forks.load(std::memory_order_relaxed)) return;
   if (reader_ == nullptr) {
     --t_shared_sections;
@@ -180,7 +183,7 @@ void lock_readers_for_fork() { g_pool.lock_for_fork(); }
 
 void unlock_readers_after_fork(bool is_child) {
   if (is_child) {
-    // Only this thread exists here, and the section it was in is its parent's.
+    // Only this thread exists in the child, and the section that it was in belongs to the parent.
     for (ReaderState* at = g_readers.load(std::memory_order_relaxed); at != nullptr;
          at = at->next) {
       at->fast = at->slow = 0;

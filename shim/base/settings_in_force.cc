@@ -43,7 +43,7 @@ bool is_given(const char* name) {
 bool is_active() {
   Activity activity = g_activity.load(std::memory_order_relaxed);
   if (__builtin_expect(activity == Activity::unknown, 0)) {
-    // Called before libc has set up the environment: the answer is not kept.
+    // Before libc has set up the environment the answer is not cached.
     if (environ == nullptr) return false;
     activity = find_activity();
     g_activity.store(activity, std::memory_order_relaxed);

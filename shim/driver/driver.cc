@@ -32,11 +32,11 @@ const Row kFunctions[] = {
 #undef CALL
 };
 
-// Set by the linker: where this library lies.
+// Defined by the linker: the address range of this library.
 extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern "C" const char _end[] __attribute__((visibility("hidden")));
 
-// A driver built without -Bsymbolic hands out this library's own exports.
+// True for this library's own exports, which a driver that was built without -Bsymbolic returns.
 bool is_own(const void* function) { return function >= __ehdr_start && function < _end; }
 
 std::atomic<bool> g_is_resolved;
@@ -49,7 +49,7 @@ constexpr char kDriverSoname[] = "libcuda.so.1";
 bool resolve_driver() {
   if (__builtin_expect(g_is_resolved.load(std::memory_order_acquire), 1)) return true;
   if (!is_mapped(kDriverSoname)) return false;
-  // The reference is kept: a driver that was once found stays mapped.
+  // The reference is never released, so the driver stays mapped.
   void* const library = real_dlopen()(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
@@ -60,7 +60,7 @@ bool resolve_driver() {
     has_any = has_any || found != nullptr;
     row.slot->store(found, std::memory_order_relaxed);
   }
-  (void)dlerror();  // of functions that this driver does not have
+  (void)dlerror();  // clears errors for functions that this driver does not have
   g_library.store(library, std::memory_order_relaxed);
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;

@@ -4,7 +4,7 @@
 #include <elf.h>
 #include <link.h>
 
-// The linker's list of loaded objects. Weak: where another C library has no such thing.
+// The linker's list of loaded objects. Weak, since other C libraries do not have it.
 extern struct r_debug _r_debug __attribute__((weak));
 
 namespace fibshim {
@@ -14,8 +14,8 @@ std::atomic<void*> g_dlsym;
 std::atomic<void*> g_dlvsym;
 std::atomic<void*> g_dlopen;
 
-// strcmp, which a sanitizer's runtime replaces by something that it has not found yet when it asks for
-// dlsym.
+// Used in place of strcmp, which a sanitizer's runtime replaces by a function that it has not found
+// yet when it looks up dlsym.
 bool is_same(const char* a, const char* b) {
   while (*a != 0 && *a == *b) {
     ++a;
@@ -76,7 +76,7 @@ uint32_t gnu_hash_of(const char* name) {
   return hash;
 }
 
-// The default version of `name`: the one that an unversioned reference would bind to.
+// Finds the default version of `name`, to which an unversioned reference would bind.
 void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name) {
   const uint32_t bucket_count = tables.gnu_hash[0];
   const uint32_t first_hashed = tables.gnu_hash[1];
@@ -99,7 +99,8 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
   }
 }
 
-// glibc has the three functions in libc from 2.34 on, in libdl before. False: not in this object.
+// Finds the three functions, which are in libc from glibc 2.34 on, and in libdl before. False: not
+// in this object.
 bool find_functions_in(ElfW(Addr) base, const DynamicTables& tables) {
   if (tables.soname == nullptr ||
       (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2"))) {
@@ -120,9 +121,9 @@ int visit_object(dl_phdr_info* object, size_t, void*) {
   return read_tables(*object, &tables) && find_functions_in(object->dlpi_addr, tables) ? 1 : 0;
 }
 
-// libc was loaded with the program, so it stands near the front of the linker's list, in the part that
-// never changes: it can be read without a lock, and without a call. ThreadSanitizer's runtime puts
-// something of its own in the place of dl_iterate_phdr, which calls what is being looked for here.
+// libc was loaded with the program, so it is near the front of the linker's list, in the part that
+// never changes. That part can be read without a lock and without a call. ThreadSanitizer's runtime
+// replaces dl_iterate_phdr by a function that calls what is being looked up here.
 void find_dlsym() {
   if (&_r_debug != nullptr) {
     for (const link_map* at = _r_debug.r_map; at != nullptr; at = at->l_next) {

@@ -19,7 +19,7 @@ CUcontext context_of_stream(CUstream stream) {
 
 bool may_be_capturing(CUstream stream, bool is_per_thread_stream) {
   const auto ask = FIBSHIM_REAL(cuStreamIsCapturing);
-  // An error may be transient: ask a few times.
+  // An error may be transient, so try a few times.
   for (int i = 0; ask != nullptr && i < 8; ++i) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (ask(named_stream(stream, is_per_thread_stream), &status) != CUDA_SUCCESS) continue;

@@ -1,4 +1,5 @@
-// Hooks for stream captures, whose launches become nodes as they are, and for streams, with which captures end.
+// Hooks for stream captures, whose launches become unchanged nodes, and for the end of streams,
+// with which captures end.
 #include "shim/hooks/hooks.h"
 
 #include "shim/graphs/exec_table.h"
@@ -13,7 +14,7 @@ CUresult begin_capture(CUresult result, CUstream stream, bool is_per_thread_stre
   return result;
 }
 
-// A capture that was invalidated or not joined ends with an error, but it ends.
+// A capture that was invalidated or not joined ends, too, although with an error.
 CUresult end_capture(CUresult result, CUstream stream, bool is_per_thread_stream) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {

@@ -1,4 +1,4 @@
-// Hooks for contexts: they are made, and end with everything that lived in them.
+// Hooks for contexts: create them, and destroy them with everything in them.
 #include "shim/hooks/hooks.h"
 
 #include "shim/base/upcalls.h"
@@ -17,13 +17,14 @@ namespace {
 
 CUresult record_context(CUresult result, CUdevice device) {
   if (result != CUDA_SUCCESS) return result;
-  // Where operators look for the process, even if it launches nothing.
+  // Makes the process visible to operators even if it launches nothing.
   (void)upcalls().ensure_started();
   record_device_use(device);
   return result;
 }
 
-// Before a context may end: its functions do, whichever they are, and the recorder's events.
+// Call before a context may end. It is unknown which functions end with it, so all are forgotten;
+// the recorder's events are destroyed.
 void end_functions() {
   forget_functions();
   drop_recording_events();
@@ -47,7 +48,8 @@ CUresult end_primary_context(const std::atomic<Function>& function, CUdevice dev
   if (is_reset) fix_all_execs();
   count_ended_stream();
   const CUresult result = call_real(function, device);
-  // Others may hold a context that was released; whether it was the last is known only now.
+  // Other users may still hold a context that was released. Only now is it known whether it has
+  // ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
   if (has_ended) drop_shadow_of_device(device);
   if (!is_reset && has_ended) fix_all_execs();

@@ -2,9 +2,10 @@
 //
 // A lookup that does not name a hooked function must reach libc's function as if this library were
 // not there: libc looks at the caller's return address (RTLD_NEXT, RTLD_DEFAULT, and for dlopen the
-// caller's own search path), so the exports are tail jumps. They pick a target, restore the argument
-// registers and jump; FIBSHIM_DEEPBIND=clear takes RTLD_DEEPBIND out of dlopen's. Until a hooked name
-// is met nothing here allocates, logs or takes a lock: allocators call dlsym from malloc.
+// caller's own search path), so the exports are tail jumps. They pick a target, restore the
+// argument registers and jump. FIBSHIM_DEEPBIND=clear removes RTLD_DEEPBIND from dlopen's mode.
+// Except for hooked names nothing here allocates, logs or takes a lock, since allocators call dlsym
+// from malloc.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,18 +18,18 @@
 namespace fibshim {
 namespace {
 
-// What the caller would have found, exchanged for the hook if it is the driver's own function. The
-// driver is looked for first: the lookup whose result the caller gets must be the last that may set
-// what dlerror says.
+// Returns what the caller would have found, exchanged for the hook if it is the driver's own
+// function. The driver is resolved first, since the lookup whose result the caller gets must be the
+// last that may change dlerror().
 void* hooked_lookup(void* handle, const char* name, void* found_hook) {
   const bool has_driver = resolve_driver();
   void* found = real_dlsym()(handle, name);
   if (found == found_hook) {
-    // The global scope always holds this library's export. What counts is what lies below it; a
-    // driver that only the caller's own scope holds cannot be seen from here.
+    // The global scope always contains this library's export. What counts is the next definition. A
+    // driver that is only in the caller's own scope cannot be found from here.
     found = real_dlsym()(RTLD_NEXT, name);
     if (found == nullptr && has_driver) {
-      (void)dlerror();  // of the lookup that found nothing
+      (void)dlerror();  // clears the error of the lookup that found nothing
       return found_hook;
     }
   }
@@ -45,7 +46,8 @@ void* hooked_dlvsym(void* handle, const char* name, const char* version) {
   return found != nullptr && has_driver && is_active() ? exchange_pointer(found) : found;
 }
 
-// RTLD_NEXT depends on the caller, which wants the definition after its own.
+// True for hooked names, except with RTLD_NEXT, which depends on the caller: it wants the
+// definition after its own.
 bool wants_hook(void* handle, const char* name) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT &&
          hook_for_name(name) != nullptr;
@@ -56,7 +58,7 @@ bool wants_hook(void* handle, const char* name) {
 
 extern "C" {
 
-// Called by the assembly below only.
+// Called only by the assembly below.
 __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlsym(void* handle,
                                                                      const char* name) {
   return fibshim::wants_hook(handle, name) ? reinterpret_cast<void*>(&fibshim::hooked_dlsym)
@@ -69,7 +71,8 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* hand
                                            : reinterpret_cast<void*>(fibshim::real_dlvsym());
 }
 
-// `saved_mode` is where the caller's mode will be restored from. Its upper half is not the caller's.
+// `saved_mode`: the slot from which the caller's mode will be restored. The upper half of the slot
+// is undefined.
 __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlopen(const char*, int mode,
                                                                       uint64_t,
                                                                       uint64_t* saved_mode) {
@@ -81,7 +84,7 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlopen(const char
 
 }  // extern "C"
 
-// `pick` is given the arguments, and as a fourth where the second of them is saved.
+// `pick` gets the arguments, and as a fourth one the address where the second is saved.
 #if defined(__x86_64__)
 
 #define FIBSHIM_TAIL_JUMP(name, pick)    \

@@ -1,8 +1,9 @@
-// Hooks for executable graphs: what runs in their place is made, changed and ended with them (graphs/). The host's
-// graphs are its own, and are not touched.
+// Hooks for executable graphs: what runs in their place is made, changed and destroyed with them
+// (graphs/). Nodes of the host's graphs are changed only during a call, and set back.
 //
-// The driver takes a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and version 2 with a
-// CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to version 2.
+// The driver accepts a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and
+// version 2 with a CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to version
+// 2.
 #include "shim/hooks/hooks.h"
 
 #include <string.h>
@@ -35,7 +36,7 @@ NodeParams widen(const CUgraphNodeParams& params) {
 bool narrow(const NodeParams& wide, CUDA_KERNEL_NODE_PARAMS_v1* out) {
   memcpy(out, &wide, sizeof *out);
   if (out->func != nullptr) return true;
-  // Version 1 knows no CUkernel: its function in the current context.
+  // Version 1 has no CUkernel: use its function in the current context.
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
   return get_function != nullptr && get_function(&out->func, wide.kern) == CUDA_SUCCESS;
 }
@@ -79,7 +80,7 @@ CUresult update_exec(CUgraphExec executable, CUgraph graph, const Call& call) {
   return update.finish(result);
 }
 
-// Sets a kernel node. `call(params)` is the host's own, with what it is given.
+// Sets a kernel node. `call(params)` makes the host's call with these parameters.
 template <class Params, class Call>
 CUresult set_kernel(CUgraphExec executable, CUgraphNode node, Params* params, const Call& call) {
   if (params == nullptr) return call(params);
@@ -98,7 +99,8 @@ CUresult set_kernel(CUgraphExec executable, CUgraphNode node, Params* params, co
   return result;
 }
 
-// Sets another node: in the host's exec, in the kept copy of its graph, and in what runs in its place.
+// Sets another kind of node: in the host's exec, in the kept copy of its graph, and in what runs in
+// its place.
 template <class Call, class SetKept, class SetIn>
 CUresult set_other(CUgraphExec executable, CUgraphNode node, const Call& call,
                    const SetKept& set_kept, const SetIn& set_in) {
@@ -116,8 +118,8 @@ CUresult set_child(CUgraphExec executable, CUgraphNode node, CUgraph child, cons
   return result;
 }
 
-// Makes a change that is not repeated in our copies: from then on the host's own exec runs.
-// `reason`: for the log.
+// Makes a change that is not repeated in our copies: the host's own exec runs from then on.
+// `reason` is logged.
 template <class Call>
 CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call) {
   ExecChange change(executable);

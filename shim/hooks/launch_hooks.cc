@@ -1,10 +1,10 @@
 // The exported launch functions.
 //
-// cuLaunchKernel has more arguments than registers hold, and a compiler would copy those on the stack to call
-// the driver. So on x86-64 the export is a trampoline, as dlsym's: it saves the argument registers, asks
-// launch/fast.cc where to go, restores them and jumps. The host's arguments lie where the driver expects them.
-// No offset into a struct stands in it: it hands over the stack as a LaunchFrame, and what it pops is what it
-// pushed.
+// cuLaunchKernel has more arguments than fit into registers, and a compiler would copy those on the
+// stack to call the driver. So on x86-64 the export is a trampoline, like that of dlsym: it saves
+// the argument registers, gets the target from launch/fast.cc, restores the registers and jumps.
+// The host's arguments then are where the driver expects them. The trampoline uses no offset into a
+// struct: it passes the stack as a LaunchFrame, and pops what it has pushed.
 #include "shim/hooks/hooks.h"
 
 #include "shim/hooks/call_real.h"
@@ -53,7 +53,8 @@ asm("fibshim_trampoline cuLaunchCooperativeKernel_ptsz");
 
 #else
 
-// The same for other machines, and for ThreadSanitizer, which sees no assembly: arguments are copied.
+// The same for other machines, and for ThreadSanitizer, which cannot instrument assembly. Arguments
+// are copied.
 #define FIBSHIM_GEOMETRY                                                                 \
   unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
       unsigned block_z, unsigned shared_mem, CUstream stream, void **params
@@ -101,7 +102,7 @@ CUresult hook_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction fun
   return launch_cuLaunchKernelEx_ptsz(config, function, params, extra);
 }
 
-// --- as programs launched before CUDA 4 ---
+// --- launches in the way of CUDA before 4 ---
 
 // Geometry and arguments were set on the function, where only the driver can read them.
 CUresult hook_cuLaunch(CUfunction function) {
@@ -120,7 +121,7 @@ CUresult hook_cuLaunchGridAsync(CUfunction function, int grid_width, int grid_he
   return call_real(real::cuLaunchGridAsync, function, grid_width, grid_height, stream);
 }
 
-// The kernels of all devices wait for one another: all of them are kept.
+// The kernels of all devices wait for one another, so none is replaced.
 CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
                                                    unsigned flags) {
   for (unsigned i = 0; launches != nullptr && i < count; ++i) count_kept(launches[i].function);

@@ -1,4 +1,4 @@
-// Hooks for modules and libraries: images come in, handles are given out, both end.
+// Hooks for modules and libraries: load images, return handles, unload.
 #include "shim/hooks/hooks.h"
 
 #include "shim/base/upcalls.h"
@@ -15,7 +15,7 @@ uintptr_t as_owner(Handle handle) {
   return reinterpret_cast<uintptr_t>(handle);
 }
 
-// `owner` is where the host wants its handle.
+// `owner`: where the driver has stored the host's handle.
 template <class Owner>
 CUresult record_load(CUresult result, const Owner* owner, const void* image) {
   if (result == CUDA_SUCCESS && owner != nullptr) record_image(as_owner(*owner), image);
@@ -28,7 +28,7 @@ CUresult record_file_load(CUresult result, const Owner* owner, const char* path)
   return result;
 }
 
-// Handles that were enumerated: their names come from the driver.
+// Learns enumerated handles. Their names come from the driver.
 template <class Handle, class GetName>
 void learn_all(const Handle* handles, unsigned count, HandleKind kind, uintptr_t owner,
                GetName get_name) {
@@ -46,7 +46,7 @@ void learn_all(const Handle* handles, unsigned count, HandleKind kind, uintptr_t
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-// --- bring images in ---
+// --- load images ---
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* file) {
   (void)upcalls().ensure_started();
@@ -92,7 +92,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* file, CUjit_
       library, file);
 }
 
-// --- give handles out ---
+// --- return handles ---
 
 CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   const CUresult result = call_real(real::cuModuleGetFunction, function, module, name);
@@ -141,16 +141,16 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const char* name = nullptr;
   if (result == CUDA_SUCCESS && function != nullptr && get_name != nullptr &&
       upcalls().ensure_started() && get_name(&name, *function) == CUDA_SUCCESS) {
-    // It dies with the kernel's library or with the context: as one whose owner is unknown it is
-    // forgotten at the first of either.
+    // It dies with the kernel's library or with the context. With an unknown owner it is forgotten
+    // when the first module, library or context ends.
     (void)learn_handle(*function, HandleKind::function, 0, name, library_of(kernel));
   }
   return result;
 }
 
-// --- end them ---
+// --- unload ---
 
-// Forget the handles first: once the driver has unloaded them, another thread may be given the same
+// Forget the handles first: once the driver has unloaded them, another thread may get the same
 // values.
 CUresult hook_cuModuleUnload(CUmodule module) {
   fix_execs_of_owner(as_owner(module));

@@ -49,7 +49,7 @@ void* hook_for_name(const char* name) {
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): hooks
 
-// The real call comes first, with the caller's own version and flags; then the pointer is
+// The real call comes first, with the caller's own version and flags. Then the pointer is
 // exchanged.
 CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
   const CUresult result = call_real(real::cuGetProcAddress, symbol, function, version, flags);

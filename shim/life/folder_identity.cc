@@ -10,7 +10,7 @@
 namespace fibshim {
 namespace {
 
-// Adds one folder. False: it is not there.
+// Adds one folder. False: it does not exist.
 bool add_folder(const char* path, uint32_t share, FolderIdentity* identity) {
   char resolved[PATH_MAX];
   struct stat status;
@@ -18,7 +18,7 @@ bool add_folder(const char* path, uint32_t share, FolderIdentity* identity) {
   identity->device = mix_identity(identity->device, status.st_dev);
   identity->inode = mix_identity(identity->inode, status.st_ino);
   identity->path_hash += share;
-  // With the NUL, which keeps the paths apart.
+  // Includes the NUL, which separates the paths.
   for (size_t i = 0; i <= strlen(resolved); ++i) {
     identity->path_hash =
         (identity->path_hash ^ static_cast<unsigned char>(resolved[i])) * 0x100000001b3u;

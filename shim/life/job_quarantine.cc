@@ -32,7 +32,7 @@ bool lives(const MappedControl& control) {
   return process_start_time(pid) == control.start_time();
 }
 
-// Calls `use(control)` for each process of the job that has one, this one too.
+// Calls `use(control)` for the control block of each process of the job, including this one.
 template <class Use>
 void for_each_of_job(const Use& use) {
   if (job_label()[0] == 0) return;
@@ -51,7 +51,7 @@ void for_each_of_job(const Use& use) {
   closedir(listing);
 }
 
-// Without room for it, or where it is there, nothing changes.
+// Adds an identity unless it is there already or there is no room.
 void add(ControlBlock* control, uint64_t identity) {
   for (uint64_t& place : control->quarantines) {
     uint64_t known = 0;

@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-// The others lie beside this library.
+// Finds a library in the folder of this library.
 bool find_beside(const char* name, char* out, size_t out_size) {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&find_beside), &info) == 0 || info.dli_fname == nullptr) {
@@ -26,7 +26,7 @@ bool find_beside(const char* name, char* out, size_t out_size) {
   return length > 0 && static_cast<size_t>(length) < out_size;
 }
 
-// Opens the library and asks its one entry point for its functions. Null: `message` says why.
+// Opens the library and gets its functions from its only entry point. Null: `message` says why.
 template <class Api>
 const Api* load_library(const char* name, const char* entry_name, uint32_t version,
                         Message& message) {
@@ -36,7 +36,7 @@ const Api* load_library(const char* name, const char* entry_name, uint32_t versi
              name);
     return nullptr;
   }
-  // Never closed: its code and its data stay in use.
+  // Never closed, since its code and data stay in use.
   void* library = real_dlopen()(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     snprintf(message, sizeof message, "%s", dlerror());

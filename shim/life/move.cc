@@ -33,7 +33,7 @@ bool is_in_force(const Snapshot& snapshot, Mode mode) {
          strcmp(snapshot.text(snapshot.root), now.snapshot->text(now.snapshot->root)) == 0;
 }
 
-// What changed, for a forked child and for readers.
+// Records the move in g_watch, for readers and for forked children.
 void record_move(const Generation* next, bool is_off, const char* wanted) {
   Watch& watch = g_watch;
   MutexGuard guard(watch.lock);
@@ -132,7 +132,7 @@ bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
                 next->snapshot->patterns.count, next->snapshot->solutions.count);
   }
   write_status();
-  // Whoever asked waits until graphs are ready, too.
+  // The process that asked for the move also waits for the graphs.
   watch_graphs();
   return true;
 }

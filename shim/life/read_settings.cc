@@ -16,7 +16,7 @@
 namespace fibshim {
 namespace {
 
-// Position of `value` among a setting's choices, or -1.
+// Returns the position of `value` among a setting's choices, or -1.
 int find_choice(const SettingInfo& setting, const char* value) {
   for (int i = 0; i < 4 && setting.choices[i] != nullptr; ++i) {
     if (strcasecmp(value, setting.choices[i]) == 0) return i;
@@ -85,20 +85,20 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
     case SettingId::log_file: set_path(setting, value, g_settings.log_file); break;
     case SettingId::trust: g_settings.trust = static_cast<Trust>(choice); break;
     case SettingId::require_key:
-      // One that is cut could be another key's: nothing has signed anything with this one.
+      // A key that is cut could be another valid key. Nothing is signed with this text.
       if (snprintf(g_settings.required_key, sizeof g_settings.required_key, "%s", value) >=
           static_cast<int>(sizeof g_settings.required_key)) {
         strcpy(g_settings.required_key, "(a text that is too long)");
       }
       break;
-    case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
+    case SettingId::deepbind: break;  // clears_deepbind() reads it from the environment
     case SettingId::record:
       if (!make_absolute(value, g_settings.record_folder, sizeof g_settings.record_folder))
         g_settings.record_folder[0] = 0;
       break;
     case SettingId::record_limit: (void)parse_bytes(value, &g_settings.record_limit); break;
     case SettingId::record_images:
-      // One that is cut would fit other kernels.
+      // A glob that is cut would match other kernels.
       if (snprintf(g_settings.record_images, sizeof g_settings.record_images, "%s", value) >=
           static_cast<int>(sizeof g_settings.record_images)) {
         g_settings.record_images[0] = 0;
@@ -127,7 +127,8 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
   }
 }
 
-// A folder's choice for a setting that the environment says nothing of; `unset` where it makes none.
+// Returns the value of a setting for a process that moves to this folder: `set` if the environment
+// sets it, else the folder's choice, or `unset`.
 template <class Choice>
 Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice unset) {
   const auto index = static_cast<uint32_t>(id);
@@ -147,7 +148,7 @@ Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice un
   return choice;
 }
 
-// A number of a process that goes on with this folder.
+// Sets a numeric setting for a process that moves to this folder.
 void set_number_of(const Snapshot& snapshot, SettingId id, std::atomic<uint32_t>* number) {
   const auto at = static_cast<size_t>(id);
   if (g_settings.is_set[at]) return;
@@ -163,7 +164,7 @@ void set_number_of(const Snapshot& snapshot, SettingId id, std::atomic<uint32_t>
 
 void read_settings() {
   snprintf(g_settings.stats_dir, sizeof g_settings.stats_dir, "/dev/shm/fibshim-%u", geteuid());
-  // The log's own settings first, so that warnings about the others go where they should.
+  // The settings of the log come first, so that warnings about the others go to the right place.
   for (const bool is_log_pass : {true, false}) {
     for (uint32_t i = 0; i < kSettingCount; ++i) {
       const SettingInfo& setting = kSettings[i];
@@ -194,8 +195,8 @@ void apply_folder_settings(const Snapshot& snapshot) {
     const char* name = snapshot.text(folder_settings[i].name);
     for (uint32_t k = 0; k < kSettingCount; ++k) {
       if (g_settings.is_set[k] || strcmp(name, kSettings[k].name) != 0) continue;
-      // The loader has refused it in fibshim.json already. A second guard: such a setting could say
-      // where the process writes or whom it trusts.
+      // A second guard, since the loader has refused it in fibshim.json already: such a setting
+      // could say where the process writes or whom it trusts.
       if (!kSettings[k].is_allowed_in_folder) continue;
       set_value(kSettings[k], snapshot.text(folder_settings[i].value), "fibshim.json");
     }

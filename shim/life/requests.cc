@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kMostHoldMs = 600'000;
 
-// A copy of what is asked.
+// A copy of a request.
 struct Request {
   AskTarget target;
   uint32_t hold_ms;
@@ -25,7 +25,7 @@ struct Request {
 };
 constinit Request g_request = {};  // too large for a stack
 
-// False: it is being written, and soon there is another.
+// Copies the request. False: it is being replaced, and a new one follows soon.
 bool copy_request(const ControlBlock& control, uint32_t word, Request* out) {
   out->target = control.asked_target;
   out->hold_ms = control.hold_ms;
@@ -75,7 +75,8 @@ const char* folder_of(AskTarget target) {
   }
 }
 
-// Makes the move ready, to wait for the decision. False, with a message: refused.
+// Prepares the move, which then waits for the decision. Returns false with a message if it is
+// refused.
 bool prepare_move(bool is_off, const char* wanted, Faults faults,
                   char (&message)[kControlTextBytes]) {
   PreparedMove& prepared = g_watch.prepared;
@@ -97,7 +98,7 @@ bool prepare_move(bool is_off, const char* wanted, Faults faults,
   return true;
 }
 
-// `fibshim shadow`
+// Serves `fibshim shadow`.
 void follow_shadow_rule() {
   if (add_shadow_rule(g_request.folder, g_request.interval)) {
     log_message(LogLevel::info, "FIBSHIM_SHADOW: %s%u of %s", g_request.interval == 0 ? "" : "1/",
@@ -117,7 +118,7 @@ void serve_request(uint32_t word) {
   const auto verb = control_state<AskVerb>(word);
   if (verb == AskVerb::shadow) return follow_shadow_rule();
   if (verb != AskVerb::move && verb != AskVerb::prepare) return;
-  // A new request came before the last one was decided.
+  // A new request has come before the last one was decided.
   if (watch.prepared.exists) carry_out(watch.prepared.decision.abort());
   watch.graphs = {};
   write_answer(AnswerState::working, "");

@@ -34,8 +34,8 @@ namespace {
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
 
-// The libraries that a start needs. Null: missing, for which the message has the reason, or not
-// needed.
+// The libraries that the start needs. Null: not needed, or not opened, for which the message has
+// the reason.
 struct Libraries {
   const LoaderApi* loader;
   const RecorderApi* recorder;
@@ -48,13 +48,13 @@ struct Libraries {
 void load_libraries(Libraries* out) {
   out->loader = load_loader_library(out->loader_message);
   out->recorder = !wants_recording() ? nullptr : load_recorder_library(out->recorder_message);
-  // Where the folder asks for it, or `fibshim shadow`, the watcher opens it.
+  // The watcher opens it later if the folder or `fibshim shadow` asks for checks.
   out->shadow = is_given(kSettings[static_cast<size_t>(SettingId::shadow)].name)
                     ? load_shadow_library(out->shadow_message)
                     : nullptr;
 }
 
-// In the order in which the slow paths take them.
+// Takes the locks in the same order as the slow paths.
 void before_fork() {
   enter_fork();
   lock_swap_for_fork();
@@ -91,7 +91,7 @@ void after_fork(bool is_child) {
   unlock_learning_after_fork(is_child);
   unlock_swap_after_fork(is_child);
   if (is_child) end_captures_in_child();
-  // Forked while another thread was starting: that thread does not exist here.
+  // If another thread was starting the shim, it does not exist in the child.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
   leave_fork(is_child);
@@ -119,12 +119,13 @@ Generation* start(const Libraries& libraries) {
       log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
                   message, config_path());
     } else if (message[0] != 0) {
-      // Solutions that are broken. A launch that one of them would serve says so when it happens.
+      // The message names broken solutions. A launch that one of them would serve reports that
+      // again.
       log_message(LogLevel::info, "%s", message);
     }
   }
-  // A process whose folder is refused has counters and can be moved like any other; and launches can be recorded
-  // without a folder.
+  // A process whose folder was refused has counters and can move to another folder. Launches can be
+  // recorded without a folder.
   const bool is_refused = snapshot == nullptr && config_path()[0] != 0;
   if (!is_refused && snapshot == nullptr && recorder == nullptr) return nullptr;
   if (snapshot == nullptr) snapshot = no_folder();
@@ -153,9 +154,9 @@ __attribute__((noinline)) bool start_or_wait() {
   if (!is_active() || is_in_start_gate()) return false;
   uint32_t state = g_state.load(std::memory_order_acquire);
   if (state == kNotStarted) {
-    // The libraries are opened before anything is claimed, by each thread that comes here: that takes
-    // the dynamic linker's lock, and the thread that holds it may be in the constructor of a
-    // library, waiting for whoever has claimed the start.
+    // Each thread opens the libraries before it claims the start. Opening takes the dynamic
+    // linker's lock, and the thread that holds that may be in a library's constructor, waiting for
+    // the thread that has claimed the start.
     const int saved_errno = errno;
     Libraries libraries;
     enter_start_gate();
@@ -179,8 +180,9 @@ __attribute__((noinline)) bool start_or_wait() {
   return has_generation();
 }
 
-// Cheap: reads the environment only. Everything else waits for CUDA, except the fork handlers: no
-// thread of the parent may be in the middle of a change, or of starting, when a child is made.
+// Cheap: only reads the environment and registers the fork handlers. Everything else waits for
+// CUDA. The handlers ensure that no thread of the parent is in the middle of a change, or of the
+// start, when a child is made.
 __attribute__((constructor)) void on_map() {
   remember_working_directory();
   if (is_active()) {

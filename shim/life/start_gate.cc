@@ -18,7 +18,7 @@ __thread bool t_is_starting __attribute__((tls_model("initial-exec")));
 std::atomic<uint32_t> g_starters{0};
 std::atomic<uint32_t> g_forkers{0};
 
-// Waits until is_over(word). False: it took too long.
+// Waits until is_over(value of `word`). False: it took too long.
 template <class IsOver>
 bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
   constexpr int64_t kSliceNs = 100'000'000;
@@ -33,7 +33,7 @@ bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t passed_ns =
         (now.tv_sec - before.tv_sec) * 1'000'000'000 + (now.tv_nsec - before.tv_nsec);
-    // A process that was stopped, or a clock that jumps, has not waited all that time.
+    // If the process was stopped or the clock has jumped, it has not waited all that time.
     left_ns -= passed_ns < 2 * kSliceNs ? passed_ns : 2 * kSliceNs;
     before = now;
   }
@@ -46,7 +46,7 @@ bool is_zero(uint32_t value) { return value == 0; }
 
 void enter_start_gate() {
   t_is_starting = true;
-  // Each says what it is about to do, then looks at the other.
+  // Starters and forkers first count themselves, then check for the others.
   for (bool has_time = true;; has_time = wait_until(&g_forkers, is_zero)) {
     g_starters.fetch_add(1);
     if (g_forkers.load() == 0 || !has_time) return;

@@ -25,20 +25,20 @@
 namespace fibshim {
 namespace {
 
-constexpr uint64_t kResolveMs = 500;  // between two times that FIBSHIM_CONFIG is resolved
-constexpr uint64_t kRetryMs =
-    1000;                         // until what was refused is tried again; twice as long each time
-constexpr uint64_t kSoonMs = 20;  // while a decision or a grace period is waited for
+constexpr uint64_t kResolveMs = 500;  // interval at which FIBSHIM_CONFIG is resolved
+constexpr uint64_t kRetryMs = 1000;   // until a refused folder is tried again; doubled each time
+constexpr uint64_t kSoonMs = 20;      // interval while waiting for a decision or a grace period
 constexpr uint64_t kLongestExitWaitMs = 1000;
-// The driver may compile PTX on it. Only what is touched is backed.
+// Large, since the driver may compile PTX on this stack. Only touched pages use memory.
 constexpr size_t kStackBytes = size_t{4} << 20;
 
 std::atomic<bool> g_has_watcher{false};
-// Within the loader or the driver, which must not be torn down under it.
+// 1 while the watcher is in the loader or the driver, which must not be torn down meanwhile.
 uint32_t g_is_busy = 0;
 std::atomic<bool> g_is_exiting{false};
 
-// Begins nothing that the end of the process could interrupt.
+// Call before work that the end of the process must not interrupt. False: the process is about to
+// end.
 bool enter_busy() {
   __atomic_store_n(&g_is_busy, 1, __ATOMIC_SEQ_CST);
   if (!g_is_exiting.load()) return true;
@@ -59,10 +59,11 @@ void wait_for_watcher_at_exit() {
          monotonic_ms() - begun < kLongestExitWaitMs) {
     wait_on(&g_is_busy, 1, 50);
   }
-  (void)work_on_shadow(false);  // what is known by now
+  (void)work_on_shadow(false);  // reports the results that have come by now
 }
 
-// Moves to what FIBSHIM_CONFIG leads to where that has changed, or was refused a while ago.
+// Moves to the folder of FIBSHIM_CONFIG if that has changed, or was refused and is to be tried
+// again.
 void follow_link() {
   Watch& watch = g_watch;
   watch.resolved_ms = monotonic_ms();
@@ -75,7 +76,7 @@ void follow_link() {
   {
     MutexGuard guard(watch.lock);
     watch.seen = identity;
-    // Off stays off; this is then what `--on` moves to.
+    // Off stays off, and `fibshim swap --on` moves to this folder.
     if (watch.is_off) copy_text(watch.wanted, config_path());
   }
   watch.retry_at_ms = 0;
@@ -96,7 +97,7 @@ void update_totals() {
   write_status();
 }
 
-// Checks of launches. True: there is more to do soon.
+// Does the watcher's work for shadow checks. True: there is more to do soon.
 bool watch_shadow() {
   static bool has_failed = false;
   if (!has_shadow() && wants_shadow() && !has_failed) {
@@ -112,7 +113,7 @@ bool watch_shadow() {
   return work_on_shadow(true);
 }
 
-// The control block, which a child has only once it has counted. Null: none yet.
+// Returns the control block, or null: a forked child has none before it has counted.
 ControlBlock* find_control() {
   ControlBlock* const control = own_control();
   if (control != g_watch.control) {
@@ -212,9 +213,9 @@ void ensure_watcher() {
   }
   const int saved_errno = errno;
   static std::atomic<bool> has_exit_handler{false};
-  // After the driver has made its own: this one then runs before it.
+  // Registered after the driver's exit handler, so that this one runs before it.
   if (!has_exit_handler.exchange(true)) (void)atexit(wait_for_watcher_at_exit);
-  // Before the host goes on: it can be seen, and moved, from now on.
+  // Done before the host continues, so that the process can be seen and moved from now on.
   (void)find_control();
   if (!start_thread()) {
     if (g_watch.control != nullptr)
@@ -229,7 +230,7 @@ void lock_swap_for_fork() { g_watch.lock.lock(); }
 void unlock_swap_after_fork(bool is_child) {
   Watch& watch = g_watch;
   if (is_child) {
-    // The thread does not exist here. The generation that it was about to put in force is abandoned.
+    // The thread does not exist in the child. The generation that it has prepared is abandoned.
     g_has_watcher.store(false);
     g_is_busy = 0;
     watch.control = nullptr;
