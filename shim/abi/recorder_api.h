@@ -1,4 +1,4 @@
-// Between libfibshim.so and libfibrecord.so: a table of functions each way.
+// The interface between libfibshim.so and libfibrecord.so: a table of functions in each direction.
 //
 // The shim opens the recorder if FIBSHIM_RECORD is set, and reports every launch to it. Both
 // libraries come from one build; a pair of different versions is refused.
@@ -23,7 +23,7 @@ inline constexpr uint32_t kRecorderApiVersion = 4;
 struct EventPair;
 struct KeptTensors;
 
-// Where and how this process records. A forked child's answer may differ from its parent's.
+// Where and how this process records. May differ in a forked child.
 struct RecordingSettings {
   char folder[PATH_MAX];
   uint64_t limit_bytes;

@@ -5,9 +5,9 @@
 //   blocks                 from header_bytes up to used_bytes, one after another, each a multiple of
 //                          8 bytes long and beginning with a RecordedBlock that says what it is
 //
-// A block is published by storing `used_bytes` (release) once it is whole; its place, kind and size
-// never change, its counts grow by atomic additions. A value's slot is free while its count is 0.
-// The file grows with what is in it, and never beyond limit_bytes.
+// A block is published by storing `used_bytes` (release) once it is complete. Its place, kind and
+// size never change; its counts grow by atomic additions. A value's slot is free while its count is
+// 0. The file grows with its content, and never beyond limit_bytes.
 #pragma once
 
 #include <stdint.h>
@@ -39,8 +39,9 @@ inline constexpr uint32_t recorded_word_size(uint32_t rest) {
   return rest >= 8 ? 8 : rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
 }
 
-// A launch's time is measured at its kernel's second, third and fourth launch and at every so-many-th
-// after that. A prime: so that it falls on every layer of a model in turn.
+// A launch is timed if it is its kernel's second, third or fourth launch, and at every
+// kTimedEvery-th launch after that. A prime, so that the timed launches fall on every layer of a
+// model in turn.
 inline constexpr uint32_t kTimedEvery = 67;
 
 // An 8-byte value in this range is taken for an address: it is above common sizes and strides, and
@@ -51,7 +52,8 @@ inline constexpr bool is_like_address(uint64_t value) {
   return value >= kLowestAddress && value < kHighestAddress;
 }
 
-// The first runs of a kernel with one geometry, eagerly and in graphs each: they load code and fill caches.
+// The first runs of a kernel with one geometry, which load code and fill caches. Counted separately
+// in graphs and eagerly.
 inline constexpr uint32_t kWarmUpRuns = 3;
 
 // The source of kernels' times.
@@ -77,7 +79,7 @@ struct RecordingHeader {
   RecordedTiming timing;  // atomic
 
   // atomic
-  uint64_t unknown_launches;  // of handles that the driver has no name for
+  uint64_t unknown_launches;  // of handles for which the driver has no name
   uint64_t dropped_launches;  // of kernels for which the limit left no room
   uint64_t dropped_kernels;
   uint64_t dropped_runs;   // for which CUPTI had, or the limit left, no room

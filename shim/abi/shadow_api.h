@@ -1,4 +1,4 @@
-// Between libfibshim.so and libfibshadow.so: a table of functions each way.
+// The interface between libfibshim.so and libfibshadow.so: a table of functions in each direction.
 //
 // The shim opens the library if launches are to be checked. To check a launch, begin() reserves
 // memory and copies into it what the launch writes. The shim launches the solution on the copies,

@@ -1,9 +1,10 @@
-// The narrow header between the two libraries: one config folder, or several in turn, validated and compiled.
+// The narrow interface between the loader and the shim: one or several config folders, validated
+// and compiled.
 //
 // A snapshot is one contiguous, immutable block of plain structs. Everything inside refers to
 // everything else by byte offset from the block's start, so the block can be copied, written to a
 // file and mapped again. The loader builds it and may throw inside; the shim only reads it.
-// Whoever holds a Snapshot* may read it from any thread without synchronisation.
+// Any thread may read a snapshot without synchronisation.
 //
 // All text is UTF-8 and NUL-terminated. Offset 0 means "none".
 #pragma once
@@ -22,7 +23,7 @@ inline constexpr uint32_t kLoaderApiVersion = 8;
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
 inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one definition name
 inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
-inline constexpr uint32_t kMaxStackDepth = 16;  // values an expression may have in flight
+inline constexpr uint32_t kMaxStackDepth = 16;  // values on an expression's stack
 inline constexpr uint32_t kMaxNameLength = 512;    // bytes of a definition name, NUL included
 inline constexpr uint32_t kMaxChoices = 8;         // solutions of one definition
 inline constexpr uint32_t kMaxRewriteKernels = 8;  // kernels of one rewrite pattern
@@ -143,8 +144,7 @@ static_assert(sizeof(Step) == 16);
 
 using Program = Array<Step>;
 
-// One value of a definition's name that the launch supplies. `is_direct`: the program is a single
-// load_param or load_geometry.
+// One value of a definition's name that the launch supplies.
 struct KeyPart {
   Program program;
 };
@@ -229,10 +229,10 @@ inline constexpr uint32_t kMaxFastDimensions = 2;
 inline constexpr uint32_t kMaxFastArguments = 32;
 
 enum class FastWay : uint8_t {
-  direct,     // checks, dimensions and arguments below are all there is
+  direct,     // the checks, dimensions and arguments below are complete
   computed,   // run the programs; `geometry` and `has_dynamic` are valid
   clustered,  // run the programs and launch with a cluster
-  slow,       // more arguments than the fast side has room for
+  slow,       // there are more arguments than the fast side has room for
 };
 
 // A solution's `when` if it is a range of one value: low <= value <= low + span, in 64 bits without
@@ -347,7 +347,7 @@ enum class ImageKind : uint8_t { cubin, fatbin, ptx };
 struct Image {
   Offset path;  // below the folder's root
   ImageKind kind;
-  uint8_t is_arch_specific;  // sm_90a and the like: runs on exactly that SM
+  uint8_t is_arch_specific;  // such as sm_90a: runs only on exactly that SM
   uint16_t sm;               // 90 for sm_90; 0 for a fatbin; for PTX the .target
   uint8_t sha256[32];
 };

@@ -108,7 +108,8 @@ struct KeptTensor {
   double least, largest, mean, deviation;  // of the finite elements
 };
 
-// Followed by int64_t[value_count], KeptTensor[tensor_count], and the bytes of each tensor, each padded to 8.
+// Followed by int64_t[value_count], KeptTensor[tensor_count], and the bytes of each tensor, padded
+// to a multiple of 8.
 struct KeptLaunch {
   uint64_t bytes;  // of the whole block
   uint32_t entry;

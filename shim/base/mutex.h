@@ -1,7 +1,8 @@
 // A mutex for the slow paths, and its guard. Wraps pthread's; no exceptions, no allocation.
 //
 // Rule: never hold one while calling into the driver or the dynamic linker. Both have locks of their
-// own, and the host may hold those while it waits for us.
+// own, and the host may hold those while it waits for the shim. Exceptions say why they are safe
+// (Exec::lock in graphs/exec_table.h).
 #pragma once
 
 #include <pthread.h>

@@ -10,7 +10,7 @@ namespace fibshim {
 // compiler moves nothing across it.
 inline void add_in_order(uint64_t* word, int64_t by) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-  // Compilers turn the plain form into three instructions.
+  // Compilers make three instructions of the form below.
   __asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(by) : "cc", "memory");
 #else
   __atomic_store_n(word, __atomic_load_n(word, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),

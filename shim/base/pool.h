@@ -1,4 +1,4 @@
-// Memory for what the launch path reads: records, decisions, tables.
+// Memory for objects that the launch path reads: records, decisions, tables.
 //
 // Blocks come from mapped chunks. A released block goes to a list of its size class, never to the
 // system and never to another pool: a thread that still reads it (a launch that races with its

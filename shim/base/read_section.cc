@@ -15,7 +15,7 @@ __thread ReaderState* t_fast_reader __attribute__((tls_model("initial-exec")));
 
 namespace {
 
-// For kernels without membarrier.
+// Length of a grace period on kernels without membarrier.
 constexpr uint64_t kRestMs = 10'000;
 
 // Holds only states, so that each has its own cache line.

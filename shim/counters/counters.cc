@@ -50,7 +50,7 @@ uint32_t find_or_add_config(const Snapshot& snapshot) {
   for (uint32_t i = 0; i < count; ++i) {
     if (memcmp(&head.configs[i], &added, sizeof added) == 0) return i;
   }
-  if (added.path[0] == 0) return count;  // no folder, no counts of its own
+  if (added.path[0] == 0) return count;  // without a folder nothing is counted for it
   if (count == kMaxCountedConfigs) return count - 1;
   if (count == kMaxCountedConfigs - 1) {
     added = {};
@@ -87,7 +87,7 @@ uint64_t* claim_shard() {
   return state.shards[index];
 }
 
-// Holding the lock.
+// Requires the lock.
 void release_claim(const void* shard) {
   Counters& state = g_counters;
   for (uint32_t i = 1; i < kMaxShards && state.shards[i] != nullptr; ++i) {
@@ -97,7 +97,7 @@ void release_claim(const void* shard) {
 
 // Runs when a thread ends. Its shard, with its counts, goes to the next thread that needs one.
 void release_shard(void* shard) {
-  // In a child that has not counted yet, the thread's shard is its parent's.
+  // In a child that has not counted yet, `shard` is the parent's.
   if (shard != t_counters) return;
   t_counters = nullptr;
   set_reader_counters(nullptr);

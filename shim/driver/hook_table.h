@@ -17,7 +17,7 @@ EXPORT(dlsym)
 EXPORT(dlvsym)
 EXPORT(dlopen)
 
-// Resolve
+// Look up functions
 HOOK(cuGetProcAddress, PFN_cuGetProcAddress_v11030)
 HOOK(cuGetProcAddress_v2, PFN_cuGetProcAddress_v12000)
 
@@ -107,7 +107,7 @@ HOOK(cuStreamEndCapture_ptsz, PFN_cuStreamEndCapture_v10000_ptsz)
 HOOK(cuStreamDestroy, PFN_fibshim_cuStreamDestroy_v2000)
 HOOK(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)
 
-// End handles
+// End modules, libraries and contexts, and their handles
 HOOK(cuModuleUnload, PFN_cuModuleUnload_v2000)
 HOOK(cuLibraryUnload, PFN_cuLibraryUnload_v12000)
 HOOK(cuCtxDestroy, PFN_fibshim_cuCtxDestroy_v2000)

@@ -1,5 +1,5 @@
-// Lets replacements in a rewritten graph begin before the replacement before them has ended (programmatic dependent
-// launch).
+// Lets replacements in a rewritten graph begin before the preceding replacement has ended
+// (programmatic dependent launch).
 //
 // A replacement with `pdl` waits for the one before it and only then lets the next begin. One
 // without `pdl` begins when everything before it has ended. So only the directly preceding kernel

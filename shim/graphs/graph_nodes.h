@@ -102,7 +102,7 @@ class Growing {
   size_t count_ = 0;
 };
 
-// A node of a list, and its place there.
+// A node, and its index in a list.
 struct HostNode {
   CUgraphNode node;
   uint32_t index;

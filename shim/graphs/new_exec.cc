@@ -66,7 +66,7 @@ Variant* make_in_host(const Exec& exec, const Survey& survey) {
   return variant;
 }
 
-// Updates that variant if it runs already and no node is disabled. False: make another.
+// Updates that variant if it runs already. Requires that no node is disabled. False: make another.
 bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
   if (!running->is_host() || running->nodes.count() != survey.counters.count()) return false;
   for (size_t i = 0; i < survey.counters.count(); ++i) {
@@ -336,7 +336,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   // suffices for counting.
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
   exec_->is_updated = true;
-  exec_->is_fixed = false;  // its kernels are others now
+  exec_->is_fixed = false;  // it has other kernels now
   (void)exec_->disabled_others.allocate(0);
   // Ask the driver which nodes are disabled after the update.
   const auto get_enabled = FIBSHIM_REAL(cuGraphNodeGetEnabled);

@@ -10,8 +10,8 @@
 
 namespace fibshim {
 
-// The properties of a node, beside its parameters, that a replacement changes. An exec keeps them
-// as they were when it was instantiated.
+// The properties of a node, besides its parameters, that a replacement changes. An exec keeps them
+// from its instantiation.
 struct NodeShape {
   uint32_t cluster[3];  // 0: the original's
   uint8_t drops_cooperation;

@@ -12,7 +12,7 @@
 
 namespace fibshim {
 
-// A kernel node of the copy, by its index among the originals'.
+// A kernel node of the copy. Listed by its index among the originals' kernels.
 struct CopiedKernel {
   CUgraph graph;
   CUgraphNode node;

@@ -8,8 +8,9 @@
 // time. It is launched once, and then ended. If the host changes the exec, its sample is ended. The
 // thread that launches a sample owns it.
 //
-// An exec that holds replacements itself gets one of the originals before its first launch that is to be checked
-// (Exec::unreplaced), and releases it at the first launch after sampling is switched off.
+// An exec that holds replacements itself gets an exec of the originals (Exec::unreplaced) before
+// its first launch that is to be checked. It is ended at the first launch after sampling was
+// switched off.
 #pragma once
 
 #include "shim/graphs/exec_table.h"

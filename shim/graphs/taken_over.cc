@@ -47,7 +47,7 @@ bool get_params(Get get, CUgraphNode node, char* bytes) {
   return true;
 }
 
-// Skips values that the node already has: not every value that can be read can be set again.
+// Sets a node's parameters unless it has them already: not every value that can be read can be set.
 template <class Params, class Get, class Set>
 bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
   char before[sizeof(Params)];
@@ -332,7 +332,7 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
   // themselves, and `*is_same` becomes false.
   const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
   memcpy(bytes, &params, sizeof params);
-  memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own
+  memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // points into the driver
   bool is_all_same = is_before && memcmp(bytes, old, sizeof params) == 0;
   const Param* const end = layout->params() + layout->count;
   void* const* from = params.kernelParams;

@@ -1,11 +1,11 @@
 // The parameters that an exec has taken over (cuGraphExecUpdate) since its graph was copied.
 //
-// Copying the host's graph takes longer than the update. So the kept copy stays as it is: an update
-// writes the values of its nodes here, as bytes, and they are set in the copy when it is needed.
-// This needs graphs that differ in parameters alone: nodes of the same types, in the same order,
-// with the same edges, and only kernels, copies, fills and empty nodes. Any other graph is copied.
-// The copy keeps its kernels' attributes, since an update takes none over. Callers hold the exec's
-// lock.
+// Copying the host's graph takes longer than the update. So the kept copy is not changed at first:
+// an update writes the values of its nodes here, as bytes, and they are set in the copy when it is
+// needed. This requires graphs that differ only in parameters: nodes of the same types, in the same
+// order, with the same edges, and only kernels, copies, fills and empty nodes. Any other graph is
+// copied. The copy keeps its kernels' attributes, since an update changes none. All functions
+// require the exec's lock.
 #pragma once
 
 #include "shim/abi/param.h"

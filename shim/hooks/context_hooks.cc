@@ -63,7 +63,7 @@ CUresult end_primary_context(const std::atomic<Function>& function, CUdevice dev
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-// --- make ---
+// --- create ---
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const CUresult result = call_real(real::cuDevicePrimaryCtxRetain, context, device);
@@ -96,7 +96,7 @@ CUresult hook_cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources,
                         device);
 }
 
-// --- end ---
+// --- destroy ---
 
 CUresult hook_cuCtxDestroy(CUcontext context) { return end_context(real::cuCtxDestroy, context); }
 

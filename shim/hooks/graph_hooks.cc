@@ -54,7 +54,7 @@ CUresult report(const void* slot, CUresult result) {
   return result;
 }
 
-// Instantiates a graph. `call()` is the host's own.
+// Instantiates a graph. `call()` makes the host's call.
 template <class Call>
 CUresult make_exec(CUgraphExec* executable, CUgraph graph, const Instantiation& how,
                    const Call& call) {
@@ -133,7 +133,7 @@ CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call)
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-// --- bodies ---
+// --- bodies of conditional nodes ---
 
 CUresult hook_cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                              size_t count, CUgraphNodeParams* params) {
@@ -160,7 +160,7 @@ CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsign
   return result;
 }
 
-// --- make and end ---
+// --- instantiate and destroy ---
 
 CUresult hook_cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, CUgraphNode* error_node,
                                  char* log, size_t log_size) {
@@ -202,7 +202,7 @@ CUresult hook_cuGraphExecDestroy(CUgraphExec executable) {
   return finish_end(call_real(real::cuGraphExecDestroy, executable), ended);
 }
 
-// --- run ---
+// --- launch ---
 
 CUresult hook_cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return report(&real::cuGraphLaunch, launch_exec(real::cuGraphLaunch, executable, stream, false));

@@ -138,7 +138,7 @@ class Matches {
   }
   const SymbolMatch& operator[](uint32_t i) const { return matches_[i]; }
 
-  // Keeps those whose patterns fit the kernel.
+  // Keeps the matches whose patterns fit the kernel.
   void keep_fitting(const char* symbol, const Param* params, uint32_t param_count,
                     uintptr_t image_owner) {
     const Snapshot& snapshot = *generation_.snapshot;
@@ -190,8 +190,8 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   if (kernel.image_owner == 0) kernel.image_owner = kernel.owner;
   uint32_t known_count = kMaxParams + 1;
   if (before == nullptr) (void)find_param_count(kernel.image_owner, kernel.name, &known_count);
-  // The count above does not use this owner: the module may be one that was loaded unseen, at the
-  // address of one that ended with its context.
+  // find_param_count() above must not use this owner: the module may have been loaded unseen, at
+  // the address of one that ended with its context.
   if (kernel.image_owner == 0) kernel.image_owner = ask_owner(kernel.handle, kernel.kind);
   Answer answer = Answer::known;
   if (before == nullptr) {

@@ -34,7 +34,7 @@ bool add_arguments(const MemberLaunch& member, uint32_t* used, RewriteCall* out)
   return true;
 }
 
-// Finds where a buffer ends. False: unknown.
+// Finds the end of a buffer. False: unknown.
 bool find_end(const RewriteCall& call, const RewriteBuffer& buffer, uint64_t begin, uint64_t* end) {
   if (buffer.reaches_end != 0) {
     *end = find_end_of_memory(begin);

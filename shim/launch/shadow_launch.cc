@@ -117,7 +117,7 @@ bool points_elsewhere(const ShadowTotals& totals, double matched_ratio) {
          totals.dot / totals.found_square * (totals.dot / totals.expected_square) < least * least;
 }
 
-// Decides by the judge's rule.
+// True if the output is wrong by the judge's rule.
 bool is_wrong(const ShadowTotals& totals, ElementKind element, double matched_ratio) {
   if (totals.elements == 0) return false;
   const double wrong = static_cast<double>(totals.wrong) / static_cast<double>(totals.elements);
@@ -269,7 +269,7 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
                                   tensor.address + tensor.bytes > block.address + block.bytes;
       if (!overlap(block, tensor.address, tensor.bytes) || !reaches_beyond) continue;
       if (!add_block(&check_, tensor.address, tensor.bytes)) return ShadowMiss::extent;
-      i = UINT32_MAX;  // again from the first: the blocks have grown
+      i = UINT32_MAX;  // start again from the first tensor, since the blocks have grown
       break;
     }
   }

@@ -9,7 +9,7 @@ namespace fibshim {
 struct EventPair {
   enum State : uint32_t { idle, pending, claimed };
   std::atomic<uint32_t> state{idle};
-  std::atomic<CUcontext> context{nullptr};  // of the events; null: there are none
+  std::atomic<CUcontext> context{nullptr};  // of the events; null: no events
   uint32_t generation = 0;                  // value of g_generation when the events were made
   CUevent first = nullptr;
   CUevent second = nullptr;

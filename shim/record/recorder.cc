@@ -117,7 +117,7 @@ RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
   return kernel;
 }
 
-// For the first launch of a handle. Null: there is no recording.
+// Called for the first launch of a handle. Null: there is no recording.
 RecordedKernel* find_or_add_kernel(const LaunchToRecord& launch) {
   KernelKey key = {};
   key.launch = &launch;
@@ -295,7 +295,7 @@ void count_launch(const LaunchToRecord& launch) {
   record_values(kernel, launch.arguments);
 }
 
-// ---- what the shim calls
+// ---- the functions of RecorderApi
 
 void start(const RecorderHost& host) {
   g_recorder.host = &host;

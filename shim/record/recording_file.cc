@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kGrowthBytes = 64 * 1024;
 
-// Maps a file of `limit` bytes, of which the first kGrowthBytes have space. Beyond them nothing
-// is touched until the file has grown. MAP_FAILED, and `reason` says why.
+// Maps a file of `limit` bytes and reserves disk space for the first kGrowthBytes. Nothing beyond
+// them is touched until the file has grown. Returns MAP_FAILED on failure, and `reason` says why.
 void* map_new_file(int file, uint64_t limit, const char** reason) {
   void* base = MAP_FAILED;
   if (!is_within_file_limit(kGrowthBytes)) {
@@ -26,7 +26,7 @@ void* map_new_file(int file, uint64_t limit, const char** reason) {
   return base;
 }
 
-// Holding the lock. Null, or why there is no file.
+// Requires the lock. Returns null, or why there is no file.
 const char* create_file(const RecordingSettings& settings) {
   Recorder& state = g_recorder;
   const uint64_t start_time = process_start_time();

@@ -198,7 +198,7 @@ bool start_writer() {
   return is_started;
 }
 
-// Writes the tensors that are ready when the process ends.
+// When the process ends, waits a while for tensors that are not written yet.
 __attribute__((destructor)) void finish_writing() {
   if (!g_state.is_on.load(std::memory_order_acquire)) return;
   for (uint32_t waited = 0; waited < kExitPatienceMs; ++waited) {

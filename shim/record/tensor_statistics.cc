@@ -73,7 +73,7 @@ void add_statistics(const TensorPlanTensor& tensor, const void* data, uint64_t b
     if (kind != Kind::number) continue;
     if (finite == 0 || value < out->least) out->least = value;
     if (finite == 0 || value > out->largest) out->largest = value;
-    // Welford's: no cancellation.
+    // Welford's algorithm, which avoids cancellation.
     const double before = value - mean;
     mean += before / static_cast<double>(++finite);
     squares += before * (value - mean);

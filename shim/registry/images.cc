@@ -38,7 +38,7 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
   const char* const name = generation.snapshot->text(solution.name);
   const Generation* const now = current_generation();
   if (now != nullptr && now->number < generation.number) {
-    // The folder is refused because of this, and the refusal gives the reason.
+    // The folder will be refused because of this, and the refusal gives the reason.
     MutexGuard guard(g_fault_lock);
     g_faulty_generation = generation.number;
     snprintf(g_fault, sizeof g_fault, "solution %s: %s", name, message);

@@ -62,7 +62,7 @@ struct alignas(64) Decision {
   // A direct launch reads this part: two cache lines.
   int64_t first_key;  // key[0], or 0 if the key is empty
   union {
-    CUfunction kernel;       // ready: as cuLaunchKernel takes it for this handle
+    CUfunction kernel;       // ready: in the form for cuLaunchKernel
     const Choices* choices;  // choice
   };
   uint32_t

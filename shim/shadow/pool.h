@@ -18,7 +18,7 @@ inline constexpr uint32_t kMaxGraphSlots = 128;
 inline constexpr uint32_t kAllSlots = kMaxSlots + kMaxGraphSlots;
 inline constexpr uint64_t kGraphShare = 4;  // 1/kGraphShare of the memory is for checks in graphs
 
-// One check, from begin() until it is reclaimed.
+// One eager check, from begin() until its result is read.
 struct Slot {
   uint64_t end;  // of its room in the ring
   uint32_t number;

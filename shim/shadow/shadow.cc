@@ -47,7 +47,7 @@ struct Functions {
 };
 
 const ShadowHost* g_host;
-Mutex g_making;  // before g_lock
+Mutex g_making;  // locked before g_lock
 Mutex g_lock;
 Functions g_driver;
 std::atomic<bool> g_has_driver;
