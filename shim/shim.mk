@@ -1,11 +1,10 @@
-# libfibshim.so, the preloaded library; libfibrecord.so, which it opens where launches are recorded; libfibshadow.so,
-# where launches are checked.
-# C++ without a C++ runtime; they link libc and nothing else.
+# libfibshim.so, the preloaded library; libfibrecord.so, which it opens if launches are recorded; libfibshadow.so, which it
+# opens if launches are checked. C++ without a C++ runtime; they link libc and nothing else.
 
 SHIM_SRC := $(filter-out shim/record/% shim/shadow/%,$(wildcard shim/*/*.cc))
 SHIM_OBJ := $(SHIM_SRC:%.cc=$(BUILD)/obj/%.o)
 SHIM_LIB := $(BUILD)/lib/libfibshim.so
-# Pure: the CLI and tests link it, too.
+# Pure; the CLI and tests link it, too.
 PLAN_SRC := $(wildcard shim/plan/*.cc)
 
 RECORD_SRC := $(wildcard shim/record/*.cc) shim/base/process_file.cc
@@ -16,7 +15,7 @@ SHADOW_SRC := $(wildcard shim/shadow/*.cc)
 SHADOW_OBJ := $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/shim/shadow/compare_image.o
 SHADOW_LIB := $(BUILD)/lib/libfibshadow.so
 
-# The kernel that compares, for the GPUs that curated kernels are built for; PTX for later ones.
+# The comparing kernel of shadow checks, for the GPUs for which curated kernels are built; PTX for later ones.
 $(BUILD)/obj/shim/shadow/compare.fatbin: shim/shadow/compare.cu shim/shadow/compare.h shim/abi/shadow_api.h shim/shim.mk | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)
@@ -29,14 +28,14 @@ $(BUILD)/obj/shim/shadow/compare_image.o: $(BUILD)/obj/shim/shadow/compare.fatbi
 $(SHIM_OBJ) $(RECORD_OBJ) $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o): ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics \
   -ftls-model=initial-exec
 
-# The exported names are the hook table's, so the version script is made from it.
+# The exported names come from the hook table, so the version script is made from it.
 $(BUILD)/obj/shim/exports.map: shim/driver/hook_table.h
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)sed -nE 's/^ *(HOOK|EXPORT)\(([A-Za-z0-9_]+).*/\2;/p' $< | \
 	  { printf '{\n  global:\n'; sed 's/^/    /'; printf '  local: *;\n};\n'; } > $@
 
-# They come with the shim: whatever runs it may record and check.
+# The other two are built with the shim, so that whatever runs it can record and check.
 $(SHIM_LIB): $(SHIM_OBJ) $(BUILD)/obj/shim/exports.map | $(RECORD_LIB) $(SHADOW_LIB)
 $(RECORD_LIB): $(RECORD_OBJ) shim/record/exports.map
 $(SHADOW_LIB): $(SHADOW_OBJ) shim/shadow/exports.map
