@@ -11,7 +11,7 @@ PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -llz4 -lzstd -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
-# In manifest.cc GCC 12 would warn of what is not so.
+# With the precompiled header, GCC 12 gives a false warning in manifest.cc.
 $(eval $(call precompiled,loader/read/precompiled.h,$(filter-out %/manifest.o,$(LOADER_OBJ)),-fvisibility=hidden))
 
 $(LOADER_AR): $(LOADER_OBJ)

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Copies a system library, and what it needs beyond libc, under names of our own.
+# Copies a system library, and the libraries that it needs beyond libc, under names of our own.
 #
 #   private_copy.sh libelf.so.1 fibshim-elf build/lib   ->  build/lib/libfibshim-elf.so, ...
 #
-# Why: the product must run in containers that lack libelf, libelf's archive cannot be linked into
-# a shared object, and a bundled library that kept its name would be taken for the system's by
-# whatever the host process loads later.
+# Why: the product must run in containers that lack libelf, and libelf's archive cannot be linked
+# into a shared object. If the bundled library kept its name, libraries that the host process loads
+# later would use it in place of the system's.
 set -eu
 soname=$1 name=$2 out=$3
 
@@ -18,7 +18,7 @@ find_library() {
 
 copy() { # soname, new name
   install -m 644 "$(find_library "$1")" "$out/.lib$2.so.tmp"
-  # One change a call: patchelf 0.14 mixes the values up when several are asked for at once.
+  # One change per call: patchelf 0.14 mixes up the values of several changes in one call.
   patchelf --set-soname "lib$2.so" "$out/.lib$2.so.tmp"
   patchelf --set-rpath '$ORIGIN' "$out/.lib$2.so.tmp"
   for needed in $(patchelf --print-needed "$out/.lib$2.so.tmp"); do

@@ -1,5 +1,5 @@
-// The table of functions that the shim gets. Nothing may escape from here: every function catches
-// all, since the caller is an engine's thread inside a CUDA call.
+// The table of functions that the shim gets. No exception may leave this file: the caller is an
+// engine's thread inside a CUDA call.
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@
 namespace fibshim {
 namespace {
 
-// Cut to fit, never in the middle of a UTF-8 character.
+// Copies `text`, cut to fit, but never in the middle of a UTF-8 character.
 void set_message(char* message, size_t message_size, const char* text) {
   if (message == nullptr || message_size == 0) return;
   size_t length = strlen(text);
@@ -32,7 +32,8 @@ void set_message(char* message, size_t message_size, const char* text) {
   message[length] = '\0';
 }
 
-// The first error of that effect, as check prints it, and how many more there are.
+// Returns the first error with that effect, as `fibshim check` prints it, and how many more there
+// are.
 std::string summarize(const CheckReport& report, Effect effect) {
   std::string summary;
   uint32_t count = 0;
@@ -95,7 +96,7 @@ int read_image(const Snapshot* snapshot, uint32_t solution_index, uint32_t image
     auto content = root->read(snapshot->text(image.path), kMaxImageBytes);
     if (!content) return failed(content.error().code, content.error().message);
     const std::string path = root->path() + "/" + snapshot->text(image.path);
-    // A folder whose files have changed since may have changed its rights, too.
+    // Permissions may have changed since the folder was opened, as files may have.
     const std::string distrust =
         distrust_of(content->stamp, root->stamp(), trust_rule(trust_of(snapshot)));
     if (!distrust.empty()) return failed(ErrorCode::operating_system, path + ": " + distrust);
@@ -124,7 +125,7 @@ void identify_image(const void* data, size_t size, ImageHashes* out) {
   *out = {{hash.low64, hash.high64}, {}};
   try {
     out->code = hash_code({static_cast<const char*>(data), size}).value_or(ImageHash{});
-  } catch (...) {  // no memory: its code is not known
+  } catch (...) {  // out of memory: the code hash stays zero
   }
 }
 
@@ -135,7 +136,7 @@ void list_kernels(const void* data, size_t size, void* context,
          count_kernel_params({static_cast<const char*>(data), size})) {
       use(context, name.c_str(), param_count);
     }
-  } catch (...) {  // no memory: the driver is asked
+  } catch (...) {  // out of memory: the caller asks the driver about the kernels not listed
   }
 }
 

@@ -90,7 +90,7 @@ class FolderCheck {
   FolderModel release_model() { return std::move(model_); }
 
  private:
-  // False: one of them is none.
+  // Returns false if a folder cannot be listed, or the shares do not fit together.
   bool list_folders(const std::string& list) {
     std::vector<std::string> given;
     const char* rest = list.c_str();
@@ -154,7 +154,7 @@ class FolderCheck {
     return true;
   }
 
-  // Asked before any of them is read.
+  // Called before any image is read. Also tells each ImageStore which images to expect.
   bool are_images_within_limits() {
     std::set<std::pair<uint16_t, std::string_view>> seen;
     for (const SolutionSpec& solution : model_.solutions) {
@@ -169,7 +169,7 @@ class FolderCheck {
     return true;
   }
 
-  // True when the folder may be read.
+  // Returns true if no signature is required, or the manifest is signed.
   bool read_signature() {
     if (options_.required_key.empty()) return true;
     auto manifest = SignedManifest::open(at_->listing.root, options_.required_key, options_.trust);
@@ -181,7 +181,7 @@ class FolderCheck {
     return true;
   }
 
-  // Files that were signed and are no part of the folder any more.
+  // Reports files that were signed but are no longer part of the folder.
   void report_missing() {
     for (const OneFolder& folder : folders_) {
       if (!folder.manifest) continue;
@@ -189,7 +189,7 @@ class FolderCheck {
       for (const ManifestEntry& entry : folder.entries) found.insert(entry.relative);
       for (const auto& [relative, entry] : folder.manifest->entries()) {
         if (found.count(relative) != 0) continue;
-        // An earlier folder's solution is served in place of this one's.
+        // An earlier folder's solution is used in place of the one with this image.
         if (folder.unused_images.count(relative) != 0) continue;
         diagnostics_.add(Rule::signature, {folder.listing.shown(relative), 0, 0},
                          "signed, but gone, or named by nothing that is served");
@@ -197,7 +197,7 @@ class FolderCheck {
     }
   }
 
-  // False: the folder is of a format that nothing here knows.
+  // Returns false if the folder has an unknown format.
   bool read_folder_settings() {
     bool is_known = true;
     FolderSettings& own = settings_.emplace_back();
@@ -281,7 +281,8 @@ class FolderCheck {
                                                  std::pair(at_->index, pattern->label_mark));
     const auto& [folder, mark] = known->second;
     if (is_new) {
-      // One that both say alike reads for both: its launches are not tried twice.
+      // If a folder with a share and one without contain the same pattern, it is kept once and
+      // serves both, so that launches are not matched twice.
       const XXH128_hash_t text = reader_.text_hash();
       const auto [first, is_first] =
           texts_.emplace(std::pair(text.low64, text.high64), pattern.get());
@@ -340,7 +341,7 @@ class FolderCheck {
     }
     has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
     apply_definition_settings();
-    // The order of trial.
+    // Sort into the order in which patterns are tried.
     std::ranges::stable_sort(patterns_, {}, [](const auto& one) {
       return std::pair<int64_t, std::string_view>(-int64_t{one.first->benefit}, one.first->label);
     });
@@ -385,7 +386,7 @@ class FolderCheck {
 
   void check_all_choices() {
     std::unordered_map<std::string, std::vector<const SolutionSpec*>> by_definition;
-    std::unordered_map<std::string, size_t> counts;  // with a share and without together
+    std::unordered_map<std::string, size_t> counts;  // including those with a share
     for (const SolutionSpec& solution : model_.solutions) {
       by_definition[solution.definition.name + share_text(solution.share)].push_back(&solution);
       if (++counts[solution.definition.name] != kMaxChoices + 1 || shared_count_ == 0) continue;
@@ -425,7 +426,7 @@ class FolderCheck {
     }
   }
 
-  // One folder that requires it does so for all of them.
+  // If one folder requires batch invariance, it does so for all folders.
   void leave_out_variant_solutions() {
     for (const FolderSettings& settings : settings_) {
       model_.settings.requires_batch_invariant |= settings.requires_batch_invariant;
@@ -441,7 +442,7 @@ class FolderCheck {
   }
 
   void report_unknown_definition(const MarkedName& name) {
-    if (has_unread_definitions_) return;  // it may be the one that could not be read
+    if (has_unread_definitions_) return;  // it may be one that could not be read
     std::vector<std::string_view> known;
     if (diagnostics_.has_suggestions_left()) {
       for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
@@ -471,18 +472,18 @@ class FolderCheck {
   Diagnostics diagnostics_;
   FolderModel model_;
   std::deque<OneFolder> folders_;
-  OneFolder* at_ = nullptr;               // that is being read
-  std::vector<FolderSettings> settings_;  // of each folder
+  OneFolder* at_ = nullptr;               // the folder being read
+  std::vector<FolderSettings> settings_;  // one for each folder
   FileReader reader_;
   Shadows shadows_;
-  std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by which folder, and where
+  std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by folder, at place
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;
-  std::map<std::pair<uint64_t, uint64_t>, PatternSpec*> texts_;  // by hash, the first of each
+  std::map<std::pair<uint64_t, uint64_t>, PatternSpec*> texts_;  // first of each text, by hash
   size_t shared_count_ = 0;                                      // folders that have a share
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
   SuppliedNames supplied_;
   size_t pattern_count_ = 0;
-  // What could not be read must not make sound files look wrong.
+  // Set so that unreadable files do not cause errors about valid ones.
   bool has_unread_definitions_ = false;
   bool has_faulty_patterns_ = false;
 };
@@ -492,7 +493,7 @@ class FolderCheck {
 CheckReport check_folder(const std::string& folders, const CheckOptions& options) noexcept {
   CheckReport report;
   try {
-    // Large, and an engine's thread may have a small stack.
+    // On the heap: the object is large, and an engine's thread may have a small stack.
     const auto check = std::make_unique<FolderCheck>(options, &report);
     try {
       check->run(folders);
@@ -503,7 +504,7 @@ CheckReport check_folder(const std::string& folders, const CheckOptions& options
     check->fill_report();
     if (options.model != nullptr) *options.model = check->release_model();
   } catch (...) {
-    // Not even the message fits into memory: the counts alone must say that nothing was loaded.
+    // There is no memory even for the message, so only the counts say that nothing was loaded.
     report = CheckReport{};
     report.error_count = report.invalid_count = 1;
   }

@@ -1,5 +1,5 @@
-// Reads and checks a whole config folder: what `fibshim check` prints and what the shim loads are
-// one and the same, so they cannot disagree.
+// Reads and checks a whole config folder. `fibshim check` and the shim both use this code, so they
+// cannot disagree about a folder.
 #pragma once
 
 #include "loader/compile/snapshot_builder.h"
@@ -12,68 +12,68 @@ namespace fibshim {
 struct FolderModel;
 struct SolutionSpec;
 
-// The files that a snapshot was made from, where CheckOptions asks for them.
+// The files that a snapshot was made from, if CheckOptions asks for them.
 struct FolderManifest {
   std::vector<ManifestEntry> entries;
 };
 
-// Of several folders, what an earlier one keeps a later one's from being used.
+// An entry of one folder that is not used because an earlier folder has the same one.
 struct Shadowed {
   const char* kind;  // "solution", "pattern", "definition" or "setting"
-  std::string name;  // of a solution its definition's
-  Place place;
-  Place by;
+  std::string name;  // for a solution, the name of its definition
+  Place place;       // of the entry that is not used
+  Place by;          // of the entry that is used
 };
 
-// What a program looks for beyond what serving needs. Its findings stand among the others.
+// Further checks that a program runs and serving does not need. Their findings join the others.
 class FolderLint {
  public:
   virtual ~FolderLint() = default;
   enum class Kind : uint8_t { pattern, solution };
-  // Called before a file is read, with its JSON, which lives until this returns.
+  // Called with a file's JSON before it is read. The JSON lives until this returns.
   virtual void check_json(Kind /*kind*/, JsonValue /*root*/) {}
-  // `root`: the solution's JSON, which lives only that long.
+  // `root`: the solution's JSON, which lives until this returns.
   virtual void read_solution(JsonValue root, const SolutionSpec& solution,
                              Diagnostics* diagnostics) = 0;
-  // The model has been bound and has no error that keeps it from loading.
+  // Called after the model is bound, if no error keeps it from loading.
   virtual void check_model(const FolderModel& model, Diagnostics* diagnostics) = 0;
-  // All else has been said, also of a folder that does not load.
+  // Called after all other checks, even for a folder that does not load.
   virtual void finish(Diagnostics* /*diagnostics*/) {}
 };
 
 struct CheckOptions {
-  FolderLint* lint = nullptr;  // an engine does without
-  // Who must have signed the folder, as read_public_key() takes it; empty: nobody.
+  FolderLint* lint = nullptr;  // null in an engine
+  // The key that must have signed the folder, as for read_public_key(); empty: none is required.
   std::string required_key = required_key_in_force();
   // Who may be able to write it.
   Trust trust = trust_in_force();
-  // What a signature of the folder would stand for.
+  // Fills CheckReport::manifest, the entries that a signature of the folder would cover.
   bool wants_entries = false;
-  // Gets what the folder was read as, complete only when the report has a snapshot.
+  // Receives the model of the folder, which is complete only if the report has a snapshot.
   FolderModel* model = nullptr;
 };
 
 struct CheckReport {
   std::vector<Diagnostic> diagnostics;  // all of them, by file, line and column
-  uint32_t error_count = 0;             // of any effect; `check` exits 1 when there is one
+  uint32_t error_count = 0;             // of any effect; `check` exits 1 if there is one
   uint32_t warning_count = 0;
   uint32_t note_count = 0;
   uint32_t invalid_count = 0;  // errors that keep the folder from loading
 
-  uint32_t definition_count = 0;  // files that were read as such
+  uint32_t definition_count = 0;  // files that were read as definitions
   uint32_t solution_count = 0;
   uint32_t pattern_count = 0;
   uint32_t broken_solution_count = 0;
   uint32_t ready_binding_count = 0;  // pattern and solution pairs that can redirect launches
   uint32_t refused_binding_count = 0;
 
-  SnapshotPtr snapshot;  // null when invalid_count is not 0
+  SnapshotPtr snapshot;  // null if invalid_count is not 0
   FolderManifest manifest;
   std::vector<Shadowed> shadowed;
 };
 
-// `folders`: one, or several as FIBSHIM_CONFIG has them. Paths in the report begin with a folder as it was given. Never throws: a lack of memory is a
-// diagnostic too.
+// `folders`: one folder, or several as in FIBSHIM_CONFIG. Paths in the report begin with a folder
+// as it was given. Never throws: a lack of memory becomes a diagnostic, too.
 CheckReport check_folder(const std::string& folders, const CheckOptions& options = {}) noexcept;
 
 }  // namespace fibshim

@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kLargestAxis = INT32_MAX;
 constexpr size_t kMostSamples = 4096;
 
-// The axes of a definition: constant ones by their value, others as parameters in the order of `variable`.
+// The axes of a definition. Constant axes have their value; the others are parameters in the order
+// of `variable`.
 class AxisScope : public Scope {
  public:
   AxisScope(const Definition& definition, const std::vector<std::string>& variable)
@@ -106,7 +107,7 @@ class ChoiceMapper {
     }
   }
 
-  // Closes in on each change between two neighbours.
+  // Bisects between neighbours that differ, until they are adjacent integers.
   void search() {
     auto& samples = map_.samples;
     for (size_t i = 0; i + 1 < samples.size() && samples.size() < kMostSamples;) {
@@ -124,7 +125,7 @@ class ChoiceMapper {
 
   ChoiceMap map_;
   std::vector<int64_t> places_;
-  std::vector<std::vector<Step>> programs_;  // of each solution
+  std::vector<std::vector<Step>> programs_;  // one for each solution
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
-// Several solutions for one definition: which of them is for which launch, by the values of the definition's axes.
+// Finds out which of several solutions for one definition serves which values of the definition's
+// axes.
 //
-// A `when` may be any expression of the axes, so it is tried: at 1, at the largest axis, and around each integer
-// that it names. With one axis the places between are searched until no change is left out that a comparison can
-// make; with more, some may be missed. What is reported was seen.
+// A `when` may be any expression of the axes, so this module evaluates it at samples: at 1, at the
+// largest axis, and around each integer in a `when`. With one axis it also bisects between samples
+// that differ, so it finds every change that a comparison makes between them. With more axes it may
+// miss some. Whatever it reports holds at a sample.
 #pragma once
 
 #include "loader/compile/definition.h"
@@ -10,7 +12,7 @@
 
 namespace fibshim {
 
-// The order in which solutions of one definition are tried.
+// True if `a` is tried before `b`, both being solutions of one definition.
 bool is_tried_before(const SolutionSpec& a, const SolutionSpec& b);
 
 struct ChoiceSample {
@@ -19,22 +21,23 @@ struct ChoiceSample {
 };
 struct ChoiceMap {
   std::vector<std::string> axes;  // those that a `when` uses
-  std::vector<ChoiceSample>
-      samples;  // by value; of one axis, what lies between two alike is like them
+  // Sorted by value. With one axis, values between two samples with equal `holding` count as equal.
+  std::vector<ChoiceSample> samples;
 };
-// At most kMaxChoices solutions, of that definition. A `when` that cannot be compiled never holds.
+// Requires at most kMaxChoices solutions, all of that definition. A `when` that cannot be compiled
+// never holds.
 ChoiceMap map_choices(const Definition& definition,
                       const std::vector<const SolutionSpec*>& solutions);
 
-// The values of a sample, such as "rows is 300".
+// Returns the values of a sample as text, such as "rows is 300".
 std::string values_text(const ChoiceMap& map, const ChoiceSample& sample);
 
-// Reports what in its `when` is no expression of the definition's axes.
+// Reports clauses of the solution's `when` that are not expressions of the definition's axes.
 void check_when(const SolutionSpec& solution, const Definition& definition,
                 Diagnostics* diagnostics);
 
-// Reports solutions of one definition of which no order says which is meant, and too many of them. `definition`:
-// null when there is none.
+// Reports solutions of one definition with equal benefit whose `when` holds for the same launch,
+// and too many solutions. `definition`: null if it is missing.
 void check_choices(const Definition* definition, const std::vector<const SolutionSpec*>& solutions,
                    Diagnostics* diagnostics);
 

@@ -3,7 +3,7 @@
 namespace fibshim {
 namespace {
 
-// What is read ahead may lie in memory many times over: a larger file is read when its turn comes.
+// Many files may be in memory ahead of their turn, so a larger file is read in its turn.
 constexpr size_t kMaxAheadBytes = 64 << 10;
 constexpr size_t kFilesPerThread = 64;
 
@@ -13,7 +13,7 @@ struct FileReader::JsonFile {
   explicit JsonFile(FileContent read) : content(std::move(read)) {}
 
   const FileContent content;
-  std::optional<JsonDocument> document;  // none yet, or there is something to be said of it
+  std::optional<JsonDocument> document;  // empty if not parsed yet, or parsing has findings
 };
 
 FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagnostics* diagnostics)
@@ -30,20 +30,20 @@ void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, 
   }
 }
 
-// Runs on any thread, and says nothing: null where reading fails.
+// Runs on any thread and reports nothing. Returns null if reading fails.
 std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& folder,
                                                              const std::string& relative) const {
   auto content = folder.listing.root.read(relative, kMaxAheadBytes);
   if (!content) return nullptr;
   auto file = std::make_unique<JsonFile>(std::move(*content));
-  if (folder.manifest) return file;  // what nobody has signed is not looked at
+  if (folder.manifest) return file;  // do not parse before the signature is checked
   Diagnostics unsaid;
   file->document = JsonDocument::parse(file->content.bytes, nullptr, &unsaid);
   if (!unsaid.all().empty()) file->document.reset();
   return file;
 }
 
-// `file`: null where it was not read ahead.
+// `file`: null if it was not read ahead.
 void FileReader::read_one(OneFolder* folder, const std::string& relative,
                           std::unique_ptr<JsonFile> file, const Use& use) {
   const std::string* const name = &names_->emplace_back(folder->listing.shown(relative));
@@ -74,7 +74,7 @@ void FileReader::read_one(OneFolder* folder, const std::string& relative,
   if (file->document) use(file->document->root(), relative);
 }
 
-// False when a key is required and has not signed these bytes.
+// Returns false if a key is required and has not signed these bytes.
 bool FileReader::check_entry(OneFolder* folder, const std::string& relative,
                              std::string_view bytes) {
   if (!folder->manifest && !wants_entries_) return true;

@@ -1,5 +1,5 @@
-// Reads the JSON files of config folders: ahead of their turn, all of them together within a limit. Whatever is read has
-// its place in the digest, is looked at for who may write it and, where a key is required, must have been signed.
+// Reads the JSON files of config folders, ahead of their turn and within a total limit. Adds every
+// file to the digest, checks who can write it and, if a key is required, that the file was signed.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -19,27 +19,29 @@ struct OneFolder {
   const FolderListing& listing;
   const uint16_t index;
   TrustCheck trust;
-  std::optional<SignedManifest> manifest;  // where a key is required
+  std::optional<SignedManifest> manifest;  // set if a key is required
   std::optional<ImageStore> images;
-  std::unordered_set<std::string> listed_images;  // those that the entries have
-  std::unordered_set<std::string> unused_images;  // of solutions that are not used
+  std::unordered_set<std::string> listed_images;  // images that `entries` contains
+  std::unordered_set<std::string> unused_images;  // images of solutions that are not used
   std::vector<ManifestEntry> entries;
 };
 
 class FileReader {
  public:
-  // `names`: gets the names that Marks point at. `wants_entries`: of every file, not of signed ones alone.
+  // `names` receives the file names that Marks point to. `wants_entries`: record entries even if no
+  // key is required.
   FileReader(bool wants_entries, std::deque<std::string>* names, Diagnostics* diagnostics);
 
-  // Gets the root of a file's JSON, which lives only that long, and the file's path.
+  // Receives the root of a file's JSON, which lives until Use returns, and the file's relative
+  // path.
   using Use = std::function<void(JsonValue root, const std::string& relative)>;
   void read(OneFolder* folder, const std::vector<std::string>& files, const Use& use);
 
-  // Counts what is read. False, and reported once: it is too much.
+  // Adds to the total size. Returns false after reporting it if the total exceeds the limit.
   bool add_size(const OneFolder& folder, uint64_t bytes);
   bool is_within_limit() const { return total_bytes_ <= kMaxFolderBytes; }
 
-  XXH128_hash_t text_hash() const { return text_hash_; }  // of the file that was read last
+  XXH128_hash_t text_hash() const { return text_hash_; }  // of the last file read
   void add_to_digest(std::string_view bytes);
   void add_to_digest(const Sha256& hash) {
     XXH3_128bits_update(&digest_, hash.data(), hash.size());
@@ -51,7 +53,8 @@ class FileReader {
   std::unique_ptr<JsonFile> read_ahead(const OneFolder& folder, const std::string& relative) const;
   void read_one(OneFolder* folder, const std::string& relative, std::unique_ptr<JsonFile> file,
                 const Use& use);
-  // Records the file for the manifest, and compares it with the signed one. False: it differs.
+  // Records the file for the manifest and compares it with the signed one. Returns false if it
+  // differs.
   bool check_entry(OneFolder* folder, const std::string& relative, std::string_view bytes);
 
   const bool wants_entries_;

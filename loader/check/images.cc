@@ -8,9 +8,9 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxAheadBytes = 16 << 20;  // of one image in memory ahead of its turn
+constexpr size_t kMaxAheadBytes = 16 << 20;  // a larger image is not read ahead
 constexpr size_t kImagesPerThread = 8;
-constexpr size_t kMostBadEntriesTold = 4;  // of one fatbin
+constexpr size_t kMostBadEntriesTold = 4;  // per fatbin
 
 Result<void> read_entry(const FatbinEntry& entry, std::string* memory, ImageFacts* facts) {
   const auto raw = unpack_payload(entry, memory);
@@ -28,7 +28,7 @@ Result<void> read_entry(const FatbinEntry& entry, std::string* memory, ImageFact
 }
 
 void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
-  // False: it is none, and that is the image's fault.
+  // Returns false after setting format_error if the bytes could not be read as that kind.
   const auto add = [&](auto read, auto* out) {
     if (read) {
       out->push_back(std::move(*read));
@@ -55,7 +55,7 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
     facts->format_error = fatbin.error();
     return;
   }
-  // An entry that cannot be read serves no GPU, and takes none from the others.
+  // An entry that cannot be read serves no GPU, but does not affect the other entries.
   std::string memory;
   for (size_t i = 0; i < fatbin->entries.size(); ++i) {
     const FatbinEntry& entry = fatbin->entries[i];
@@ -77,7 +77,7 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
   facts->has_unreadable_entries |= facts->bad_entry_count != 0;
 }
 
-// The NN of "sm_NN" in a file's name; 0 when there is none.
+// Returns the NN of "sm_NN" in the file's name, or 0 if there is none.
 uint16_t sm_in_name(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   const size_t at = name.find("sm_");
@@ -89,7 +89,7 @@ uint16_t sm_in_name(std::string_view path) {
   return static_cast<uint16_t>(sm);
 }
 
-// A definition's constant axes, and nothing else.
+// Knows a definition's constant axes and no other names.
 class ConstAxes : public Scope {
  public:
   explicit ConstAxes(const Definition* definition) : definition_(definition) {}
@@ -228,7 +228,7 @@ class ImageChecker {
            name + " has no kernel " + in_quotes(wanted), hint);
   }
 
-  // PTX tells how many there are; their sizes the driver.
+  // The PTX reader only counts parameters; the driver checks their sizes.
   void check_param_count(uint32_t count, const std::string& name) {
     if (count == solution_->arguments.size()) return;
     broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
@@ -237,7 +237,7 @@ class ImageChecker {
                std::to_string(solution_->arguments.size()));
   }
 
-  // Keeps the parameters of the first image's kernel, and compares those of the others with them.
+  // Keeps the first image's parameters, and compares those of the other images with them.
   void match_params(const CubinKernel& kernel, const std::string& name) {
     if (!solution_->has_params) {
       solution_->has_params = true;
@@ -256,12 +256,12 @@ class ImageChecker {
     }
   }
 
-  // A geometry value, when it is a constant without regard to any pattern, and in range.
+  // Returns a geometry value if it is a constant whatever the pattern, and in range.
   std::optional<int64_t> constant(uint32_t index) const {
     const ConstAxes scope(definition_);
     const auto compiled = compile_value(solution_->geometry[index].expression, scope);
     if (!compiled || !compiled->constant) return std::nullopt;
-    // What is out of range is reported elsewhere.
+    // check_names() reports a value out of range.
     std::string why;
     if (!is_geometry_in_range(index, *compiled->constant, &why)) return std::nullopt;
     return compiled->constant;
@@ -321,7 +321,8 @@ class ImageChecker {
     }
   }
 
-  // What the definition names has sizes of its own; the rest is checked with each pattern.
+  // Compares the sizes of the definition's axes and arguments with the parameters. Arguments that
+  // patterns supply are checked when a pattern is bound.
   void check_arguments() {
     const auto& arguments = solution_->arguments;
     const auto& params = solution_->params;
@@ -371,9 +372,9 @@ class ImageChecker {
             images[i].scope != images[j].scope) {
           continue;
         }
-        // One that is not what its name says was reported for that, and breaks the solution alone.
+        // A mislabelled image has been reported, and that error alone breaks the solution.
         if (is_mislabelled(images[i]) || is_mislabelled(images[j])) continue;
-        // Unreadable cubins without an SM in their names: not known to be alike.
+        // The SM of unreadable cubins is unknown if their names do not state it.
         if (images[i].kind != ImageKind::fatbin && images[i].sm == 0) continue;
         const std::string what = images[i].kind == ImageKind::fatbin
                                      ? "two fatbins"

@@ -13,37 +13,38 @@
 
 namespace fibshim {
 
-// What one image file holds.
+// The contents of one image file.
 struct ImageFacts {
   bool leaves_folder = false;       // through a link
-  std::optional<Error> read_error;  // the rest is empty then
+  std::optional<Error> read_error;  // if set, nothing was parsed
   uint64_t size_bytes = 0;
   Sha256 hash{};
   std::string unsigned_reason;  // why a required signature does not cover it; nothing was parsed
-  FileStamp stamp{};            // of the bytes
-  std::optional<Error> format_error;  // not what the extension says
+  FileStamp stamp{};            // of the file that was read
+  std::optional<Error> format_error;  // the file is not what its extension says, or is damaged
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
-  std::vector<CubinInfo> cubins;  // the cubin, or the fatbin's
-  std::vector<PtxInfo> ptx;       // alone or in a fatbin
-  bool has_unreadable_entries =
-      false;                   // damaged, or neither cubins nor PTX: their kernels are not known
-  size_t bad_entry_count = 0;  // those of the fatbin that are damaged
-  std::string bad_entries;     // number and reason of the first few of them
+  std::vector<CubinInfo> cubins;  // the cubin, or the cubins in the fatbin
+  std::vector<PtxInfo> ptx;       // the PTX, or the PTX entries in the fatbin
+  // Some entries are damaged, or neither cubins nor PTX: their kernels are unknown.
+  bool has_unreadable_entries = false;
+  size_t bad_entry_count = 0;  // damaged entries of the fatbin
+  std::string bad_entries;     // index and error of the first few of them
 };
 
 class ImageStore {
  public:
-  // `manifest`: what must have been signed, or null.
+  // `manifest`: the signed manifest that must list the images, or null.
   ImageStore(const FolderListing& listing, const SignedManifest* manifest)
       : listing_(listing), manifest_(manifest) {}
 
-  // That facts() will be asked for this file, in this order. Said before the first is.
+  // Announces that facts() will be called for this file, in the order of these calls. All must be
+  // announced before the first call of facts().
   void expect(const std::string& relative, ImageKind kind) {
     expected_.emplace_back(relative, kind);
   }
 
-  // Facts of the file at `relative` below the root, read as `kind`.
+  // Returns the facts of the file at `relative` below the root, read as `kind`.
   const ImageFacts& facts(const std::string& relative, ImageKind kind);
 
  private:
@@ -54,11 +55,12 @@ class ImageStore {
   const SignedManifest* manifest_;
   std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
   std::vector<std::pair<std::string, ImageKind>> expected_;
-  size_t asked_ = 0;  // how many of these
+  size_t asked_ = 0;  // how many of `expected_` facts() has passed
   std::optional<Ahead<ImageFacts>> ahead_;
 };
 
-// Fills in what the images say (SM, parameter table, faults) and orders them, best first.
+// Checks the solution against its images, fills in SM, parameter table and the first fault, and
+// sorts the images, best first.
 void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,
                   Diagnostics* diagnostics);
 

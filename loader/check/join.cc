@@ -14,7 +14,7 @@ class Joiner {
       : model_(model), shadows_(shadows), diagnostics_(diagnostics) {}
 
   std::vector<bool> run() {
-    // Solutions by definition name: a template's literal beginning selects a range.
+    // Sort solutions by definition name, so that a template's literal prefix selects a range.
     SolutionsByName by_name;
     for (uint32_t i = 0; i < model_->solutions.size(); ++i) {
       by_name.emplace_back(model_->solutions[i].definition.name, i);
@@ -62,7 +62,7 @@ class Joiner {
                             std::pair<std::string_view, uint32_t>(prefix, 0));
   }
 
-  // How often names will be compared, known before the first comparison.
+  // Counts how many names will be compared, before the first comparison.
   bool are_pairs_within_limits(const SolutionsByName& by_name) {
     uint64_t pairs = 0;
     for (const auto& pattern : model_->patterns) {
@@ -85,7 +85,8 @@ class Joiner {
     diagnostics_->add(Rule::limit, {model_->folders[0].given, 0, 0}, what + " are accepted");
   }
 
-  // What the first folder's solutions and definitions are to a later one's patterns is told once for each pattern.
+  // If a pattern does not fit because an earlier folder's solution or definition is used, this is
+  // reported once per pattern.
   BindingSpec bind_one(const PatternSpec& pattern, const SolutionSpec& solution) {
     const Definition& definition = *model_->definition_of(solution);
     const auto own = std::pair(pattern.folder, solution.definition.name);

@@ -1,4 +1,4 @@
-// Joins the patterns of a model with the solutions that they can lead to.
+// Binds each pattern of a model to the solutions that it can lead to.
 #pragma once
 
 #include <set>
@@ -7,15 +7,16 @@
 
 namespace fibshim {
 
-// What earlier folders take from later ones, by the later folder and a definition's name.
+// The definitions and solutions of later folders that are not used because an earlier folder has
+// them. The key is the later folder's index and the definition's name.
 struct Shadows {
   using Key = std::pair<uint16_t, std::string>;
-  std::map<Key, Mark> definitions;  // of the same name, which say something else
+  std::map<Key, Mark> definitions;  // those that differ from the earlier one
   std::set<Key> solutions;
 };
 
-// Fills in the bindings: of each pattern by definition, and then in the order of trial. Returns which solutions some
-// pattern leads to.
+// Fills in the bindings, sorted by pattern, then by definition name, then in the order of trial.
+// Returns for each solution whether some pattern leads to it.
 std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -6,10 +6,10 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
+constexpr size_t kMaxSuggestionWords = 64;  // with more names a suggestion would be a guess
 
-// What a solution's names mean before any pattern is looked at: enough to parse, to check types and
-// to fold constants. Values that only a launch has are stand-ins.
+// The meaning of a solution's names without a particular pattern: enough to parse, to check types
+// and to fold constants. Values that only a launch supplies have stand-ins.
 class SolutionScope : public Scope {
  public:
   SolutionScope(const Definition& definition, const SolutionSpec& solution,
@@ -25,7 +25,7 @@ class SolutionScope : public Scope {
     }
     const auto supplied = supplied_.find(name);
     if (supplied == supplied_.end()) {
-      // A baseline's own: known to the judge, though no pattern will ever supply it.
+      // A baseline's own argument: the judge supplies it, though no pattern does.
       for (const auto& [judged, type] : solution_.judged_arguments) {
         if (judged == name) return param(type);
       }
@@ -34,7 +34,7 @@ class SolutionScope : public Scope {
     const PatternValue& value = *supplied->second;
     if (value.expression) return integer();
     if (value.source.kind == Source::Kind::param) return param(value.source.type);
-    // A constant of one pattern may be a launch's value in another.
+    // A constant in one pattern may come from the launch in another.
     return value.source.is_floating() ? param(ValueType::float64) : integer();
   }
 
@@ -86,7 +86,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
   }
   int64_t block_threads = 1;
   int64_t cluster_blocks = 1;
-  int64_t values[kGeometryCount] = {};  // of constants that are in range
+  int64_t values[kGeometryCount] = {};  // constants that are in range, else 0
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
     const MarkedExpression& entry = solution.geometry[i];
     const auto compiled = compile_value(entry.expression, scope);

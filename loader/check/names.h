@@ -1,4 +1,4 @@
-// What can be said of a solution's names and expressions before any pattern is looked at.
+// Checks a solution's names and expressions without regard to a particular pattern.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,12 @@
 
 namespace fibshim {
 
-// What patterns supply beyond the definitions' own axes and arguments; of each name the first pattern's.
+// The values that patterns supply, by name. If several patterns supply a name, the first one
+// counts.
 using SuppliedNames = std::map<std::string, const PatternValue*, std::less<>>;
 
-// Reports what holds for all patterns. `has_faulty_patterns`: a pattern that could not be read may supply
-// what is missing.
+// Reports faults that exist with every pattern. `has_faulty_patterns`: a pattern could not be read,
+// so unknown names are not reported: it may supply them.
 void check_names(const SolutionSpec& solution, const Definition& definition,
                  const SuppliedNames& supplied, bool has_faulty_patterns, Diagnostics* diagnostics);
 

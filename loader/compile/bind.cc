@@ -22,7 +22,7 @@ class Binder {
 
   BindingSpec bind() {
     if (solution_.lacks_invariance) {
-      binding_.state = BindingState::refused;  // `check` says it once for each solution
+      binding_.state = BindingState::refused;  // `check` reports it once per solution
       binding_.reason = "it does not claim to be batch-invariant, which fibshim.json requires";
     }
     check_axes();
@@ -128,7 +128,7 @@ class Binder {
 
   bool takes(std::string_view name) const { return has_name(solution_.arguments, name); }
 
-  // A buffer that several kernels of a rewrite write has several names.
+  // A buffer that several kernels of a rewrite write has several names; the solution may take any.
   bool takes_buffer(const std::string& name) const {
     return takes(name) || std::ranges::any_of(pattern_.writes, [&](const MarkedName& written) {
              return takes(written.name) && is_one_buffer(pattern_, written.name, name);
@@ -144,7 +144,8 @@ class Binder {
     }
   }
 
-  // A kernel parameter of `size` bytes cannot hold the value that this pattern gives it.
+  // Reports that a kernel parameter of `size` bytes cannot hold the value that this pattern
+  // supplies.
   void break_size(const MarkedName& argument, uint32_t size, const std::string& found) {
     // The solution's own faults are reported once, without any pattern.
     if (solution_.error_code != ErrorCode::success) return;
@@ -167,8 +168,8 @@ class Binder {
                    ", which the pattern does not supply");
         continue;
       }
-      // Without a parameter table every value travels in eight bytes: a kernel that reads fewer
-      // finds the low ones first.
+      // Without a parameter table every integer is passed in eight bytes: a kernel that reads fewer
+      // gets the low ones.
       const bool is_known = solution_.has_params && i < solution_.params.size();
       const uint32_t size = is_known ? solution_.params[i].size : 0;
       if (auto spec = make_argument(argument, *meaning, size)) {
@@ -216,7 +217,7 @@ class Binder {
       value = compile_source(source);
     }
     if (value.is_floating) {
-      // Four bytes where nothing says otherwise: kernels take their scales as float.
+      // Four bytes if the size is unknown: kernels take their scales as float.
       spec.kind = ArgumentMap::Kind::floating;
       spec.size = static_cast<uint8_t>(size == 0 ? 4 : size);
       if (spec.size != size && size != 0) spec.size = 0;
@@ -309,8 +310,9 @@ class Binder {
     if (solution_.share != 0) bind_share();
   }
 
-  // Which shapes a folder with a share serves: those whose number, made of the definition's name and the values of its
-  // variable axes, is small. So all ranks of a job choose alike, and a larger share keeps what a smaller one has.
+  // Makes a folder with a share serve only some shapes: those whose hash of the definition's name
+  // and the values of its variable axes is small. So all ranks of a job choose alike, and a larger
+  // share includes a smaller one.
   void bind_share() {
     constexpr uint64_t kModulus = 2147483647;  // prime, and below it no product overflows
     uint64_t hash = 0xcbf29ce484222325u;       // FNV-1a
@@ -352,8 +354,8 @@ class Binder {
            });
   }
 
-  // Names of the original's scalars whose values nothing here follows from: those that no axis is computed from,
-  // and no `where` makes equal to what the others say.
+  // Returns the original's scalars whose values have no effect: the solution does not use them, no
+  // axis is computed from them, and no `where` makes them equal to a constant or to other values.
   std::set<std::string, std::less<>> find_dropped_scalars() const {
     std::set<std::string, std::less<>> dropped;
     for (const PatternValue& value : pattern_.values) {

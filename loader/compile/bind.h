@@ -1,12 +1,12 @@
-// Joins one pattern with one solution: how a launch that the pattern fits is turned into a launch
-// of the solution's kernel, or why it must not be.
+// Binds one pattern to one solution: how a launch that the pattern matches becomes a launch of the
+// solution's kernel, or why it must not.
 #pragma once
 
 #include "loader/compile/model.h"
 
 namespace fibshim {
 
-// What a solution's names mean for one pattern: the definition's constant axes first, then the
+// The meaning of a solution's names for one pattern: the definition's constant axes first, then the
 // pattern's own values.
 class BindingScope : public Scope {
  public:
@@ -14,24 +14,24 @@ class BindingScope : public Scope {
       : pattern_(pattern), definition_(definition) {}
 
   std::optional<Meaning> find(std::string_view name) const override;
-  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest nothing
+  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest no names
 
  private:
   const PatternSpec& pattern_;
   const Definition& definition_;
 };
 
-// Whether a constant can stand for that dimension; otherwise *why says so.
+// True if CUDA accepts the constant for dimension `index`; otherwise sets *why.
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why);
 
-// Whether clusters of that size make up the grid, in one dimension of it; otherwise *why says so.
+// True if clusters of that size divide the grid in one dimension; otherwise sets *why.
 bool is_whole_clusters(uint32_t grid_index, int64_t grid, int64_t cluster, std::string* why);
 
-// Whether `size` bytes hold the integer, signed or unsigned.
+// True if `size` bytes can hold the integer, signed or unsigned.
 bool fits_in_bytes(int64_t value, uint32_t size);
 
-// `pattern` can name `definition`, which `solution` solves. Refusals are reported as warnings, a
-// kernel parameter that a pattern's value does not fit as an error.
+// Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
+// warnings; a kernel parameter that the pattern's value does not fit is an error.
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
                  const Definition& definition, Diagnostics* diagnostics);
 

@@ -1,5 +1,5 @@
-// Expressions with their names resolved, and the clauses of a `where` among them: what the fast form can hold of one, and the
-// single step that it takes, if one does.
+// Expressions with their names resolved, and clauses of a `where`: describes clauses for the fast
+// form, and fuses a clause or value into a single step if possible.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ inline bool is_floating(ValueType type) {
   return type == ValueType::float32 || type == ValueType::float64;
 }
 
-// Where a name's value comes from at launch.
+// The source of a name's value at launch.
 struct Source {
   enum class Kind : uint8_t { param, geometry, capture, integer, floating };
   Kind kind = Kind::integer;
@@ -30,12 +30,12 @@ struct Source {
   }
 };
 
-// One clause of a `where`, told apart as far as the fast form does.
+// One clause of a `where`, classified as the fast form needs it.
 struct Clause {
   enum class Kind : uint8_t {
     aligned,   // pointer % (mask + 1) == 0
     not_null,  // pointer != 0
-    range,     // low <= source <= high, of an integer
+    range,     // low <= source <= high, for an integer
     other,
   };
   Kind kind = Kind::other;
@@ -73,18 +73,18 @@ inline Step load_step(const Source& source) {
   return step;
 }
 
-// A part of the tree with its names resolved.
+// A node of an expression's tree with its names resolved.
 struct Value {
   enum class Kind : uint8_t { source, operation, logical_and, logical_or } kind;
   Op op;
   bool is_floating;
   bool is_boolean;  // 0 or 1
   uint16_t left, right;
-  uint32_t depth;  // stack that it takes
+  uint32_t depth;  // stack slots that it needs
   Source source;
 };
 
-// The parts of one expression, and of those that it uses.
+// The values of one expression, and of the expressions that it uses.
 class Values {
  public:
   using Index = uint16_t;
@@ -118,7 +118,8 @@ class Values {
     int64_t constant;
   };
 
-  // The two sides of `op`, one of them a known integer, where the order of the two does not matter.
+  // If `value` applies `op` and one side is a constant integer, returns the other side and the
+  // constant. Requires an `op` whose operands commute.
   std::optional<WithConstant> with_constant(const Value& value, Op op) const {
     if (value.kind != Value::Kind::operation || value.op != op) return std::nullopt;
     if (const int64_t* constant = constant_of(value.right)) {
@@ -136,15 +137,17 @@ class Values {
 
 Clause describe_clause(const Values& values, const Value& clause);
 
-// Appends the step that a value takes: of a parameter's integer, times a constant, plus another. False: it takes more than one.
+// Appends a single step for `param * constant + constant` with an integer parameter. Returns false
+// if the value needs more than one step.
 bool fuse_value(const Values& values, Values::Index index, std::vector<Step>* steps);
 
-// Appends the step that a clause takes: an alignment, a comparison of an integer with a constant, an equality of two integers
-// or of a float with a constant, each of them a parameter's. False: it takes more than one.
+// Appends a single step for a clause on parameters: an alignment, a comparison of an integer with a
+// constant, an equality of two integers, or of a float with a constant. Returns false if the clause
+// needs more than one step.
 bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* steps);
 
-// The steps of clauses, those that are one step first and alike ones together: in which order clauses are looked at makes no
-// difference, and the launch path is quickest so.
+// Returns the steps with single-step clauses first, sorted by operation. The order of clauses does
+// not change the result, and the launch path is fastest with this one.
 std::vector<Step> sort_clauses(const std::vector<Step>& steps);
 
 }  // namespace fibshim

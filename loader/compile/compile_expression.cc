@@ -7,21 +7,20 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxSuggestedNames =
-    256;  // of more, looking for the one that was meant takes long
+constexpr size_t kMaxSuggestedNames = 256;  // with more names, a suggestion takes too long
 
 Op floating_comparison(Op op) {
   return static_cast<Op>(static_cast<int>(Op::feq) + static_cast<int>(op) -
                          static_cast<int>(Op::eq));
 }
 
-// Joins expressions with their sources, folds constants, checks types, and emits steps.
+// Resolves names, folds constants, checks types, and emits steps.
 class Compiler {
  public:
   using Index = ExpressionResult<Values::Index>;
 
-  // Goes down the left side before the first part counts, through every expression that is named
-  // there: what is too deep to be of few enough parts must not get as far as the stack's end.
+  // Recurses down the left side, also into the expressions of names, before it adds the first part.
+  // The depth limit stops an expression that has too many parts before it overflows the stack.
   Index resolve(const Expression& expression, uint16_t at, const Scope& scope) {
     const Nesting nesting(&depth_);
     const Expression::Node& node = expression.node(at);
@@ -52,7 +51,7 @@ class Compiler {
 
   const Values& values() const { return values_; }
 
-  // Emits the value; fails when it would need a deeper stack than the launch path has.
+  // Emits the value. Fails if it needs a deeper stack than the launch path has.
   ExpressionResult<void> emit(uint16_t index, std::vector<Step>* steps) const {
     if (values_[index].depth > kMaxStackDepth) {
       return expression_error(Rule::expression_size, 0,
@@ -66,7 +65,7 @@ class Compiler {
     return {};
   }
 
-  // Appends clause `index`, its && parts one by one.
+  // Appends clause `index`; the operands of && become clauses of their own.
   ExpressionResult<void> emit_where(uint16_t index, std::vector<Step>* steps,
                                     std::vector<Clause>* clauses) const {
     const Value& clause = values_[index];
@@ -150,7 +149,7 @@ class Compiler {
       return expression_error(Rule::expression_cycle, node.offset,
                               "\"" + std::string(node.name) + "\" depends on itself");
     }
-    // A chain of names makes no node of its own, so its length is bounded here.
+    // A chain of names adds no nodes, so its length is bounded here.
     if (open_.size() >= kMaxExpressionNesting) {
       return expression_error(Rule::expression_size, node.offset,
                               "expressions use one another too deeply");
@@ -219,7 +218,7 @@ class Compiler {
       return expression_error(Rule::expression_value, offset, "this divides by zero");
     }
     if (a != nullptr && b != nullptr) {
-      // The launch path's own interpreter folds, so the two cannot differ.
+      // Fold with the launch path's own interpreter, so that the two cannot differ.
       const Step steps[] = {make_step(Op::push, *a), make_step(Op::push, *b), make_step(op)};
       int64_t folded = 0;
       if (!run_program(steps, 3, LaunchView{}, &folded)) return overflow(offset);
@@ -272,7 +271,7 @@ class Compiler {
     if (!left) return left;
     if (values_[*left].is_floating) return floats_only_compare(Op::to_bool, node.offset);
     if (const int64_t* constant = values_.constant_of(*left)) {
-      // What a constant on the left rules out is not compiled: `n == 0 || x / n > 1`.
+      // If a constant on the left decides, the right side is not compiled: `n == 0 || x / n > 1`.
       if ((*constant != 0) != is_and) return add_integer(is_and ? 0 : 1, node.offset);
       auto right = resolve(expression, node.right, scope);
       if (!right) return right;
@@ -308,7 +307,7 @@ class Compiler {
       case Value::Kind::operation:
         if (fuse_value(values_, index, steps)) break;
         emit_value(value.left, steps);
-        // A unary operation has its operand on both sides.
+        // A unary operation stores its operand as both `left` and `right`.
         if (value.right != value.left || is_binary(value.op)) emit_value(value.right, steps);
         steps->push_back(make_step(value.op));
         break;

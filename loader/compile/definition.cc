@@ -14,7 +14,7 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
     const std::string what = "axis " + in_quotes(member.key);
     const JsonValue value = axes.value_of(member);
     if (!check_name(member.key, member.key_mark, "an axis' name", diagnostics)) continue;
-    // Declared even when it is faulty, so that shapes which name it draw no second message.
+    // A faulty axis is declared, too, so that shapes with its name cause no second message.
     DefinitionAxis axis{std::string(member.key), false, 0};
     if (expect_kind(value, JsonKind::object, what, diagnostics)) {
       const JsonValue type = require_member(value, "type", what, diagnostics);
@@ -22,7 +22,7 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
         if (type.string() == "const") {
           const auto constant = read_integer(require_member(value, "value", what, diagnostics), 0,
                                              INT64_MAX, "\"value\" of " + what, diagnostics);
-          // A faulty constant must not lead to further messages about its value.
+          // A faulty constant must not cause further messages about its value.
           axis.is_const = constant.has_value();
           axis.value = constant.value_or(0);
         } else if (type.string() != "var") {
@@ -49,7 +49,7 @@ std::vector<std::string> texts_of(JsonValue array) {
   return out;
 }
 
-// `has_axes`: without any, shapes say nothing that is not said already.
+// `has_axes`: false if "axes" is missing, which is reported; then unknown axes in shapes are not.
 void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definition* definition,
                     Diagnostics* diagnostics) {
   const bool is_output = std::string_view(key) == "outputs";

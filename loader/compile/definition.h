@@ -1,6 +1,6 @@
 // A FlashInfer Trace Definition. Serving needs names, axes, inputs and outputs; judging (`fibshim
-// verify`) also shapes, op_type, tags, constraints and the reference. Those are taken where they are
-// well-formed and left out where they are not: no folder is refused for them.
+// verify`) also needs shapes, op_type, tags, constraints and the reference. Of the latter,
+// malformed ones are left out: no folder is refused for them.
 #pragma once
 
 #include "loader/read/fields.h"
@@ -9,7 +9,7 @@ namespace fibshim {
 
 struct DtypeInfo {
   const char* name;
-  ValueType scalar;  // how a scalar of this dtype is passed; `address` when it cannot be
+  ValueType scalar;  // how a scalar of this dtype is passed; `address` if it cannot be passed
 };
 
 // The dtypes of FlashInfer Trace (tools/doc/contract.md, "FlashInfer Trace records"), and related ones.
@@ -39,7 +39,7 @@ inline constexpr DtypeInfo kDtypes[] = {
     {"unknown", ValueType::address},
 };
 
-// Index into kDtypes, or nothing after having reported unknown-dtype.
+// Returns an index into kDtypes, or nothing after reporting why.
 std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
                                   Diagnostics* diagnostics);
 
@@ -57,7 +57,7 @@ struct DefinitionArgument {
   uint8_t dtype;   // index into kDtypes
   bool is_output = false;
   std::vector<std::string> shape;  // names of axes
-  std::string written_into;        // "param" of an output: the input that it overwrites
+  std::string written_into;        // an output's "param": the input that it overwrites
 
   bool operator==(const DefinitionArgument&) const = default;
 };
@@ -76,7 +76,7 @@ struct Definition {
   const DefinitionArgument* find_argument(std::string_view wanted) const;
 };
 
-// Nothing when not even a usable name could be read.
+// Returns nothing if the definition has no usable name.
 std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -21,7 +21,7 @@ struct OperatorInfo {
 
 constexpr int kComparison = 3;
 constexpr OperatorInfo kBinaryOperators[] = {
-    // Longer ones first: they are tried in order.
+    // Longer operators first: they are tried in this order.
     {"==", Op::eq, kComparison}, {"!=", Op::ne, kComparison}, {"<=", Op::le, kComparison},
     {">=", Op::ge, kComparison}, {"<", Op::lt, kComparison},  {">", Op::gt, kComparison},
     {"+", Op::add, 4},           {"-", Op::sub, 4},           {"*", Op::mul, 5},
@@ -164,7 +164,7 @@ class ExpressionParser {
     return left;
   }
 
-  // Asked at each place once for every precedence.
+  // Called at each place once per precedence, so the operator found there is cached.
   const OperatorInfo* peek_operator(int precedence) {
     skip_blanks();
     if (peeked_at_ != at_) {
@@ -358,7 +358,7 @@ class ExpressionParser {
   std::string_view text_;
   size_t at_ = 0;
   size_t peeked_at_ = SIZE_MAX;
-  const OperatorInfo* peeked_ = nullptr;  // at peeked_at_
+  const OperatorInfo* peeked_ = nullptr;  // the operator at peeked_at_
   uint32_t depth_ = 0;
   Expression expression_;
 };

@@ -1,5 +1,5 @@
-// The expression language of `where`, `expr` and geometry: text -> syntax tree. compile_expression.h makes
-// programs of it.
+// The expression language of `where`, `expr` and geometry: parses text into a syntax tree.
+// compile_expression.h compiles the tree to programs.
 #pragma once
 
 #include "loader/read/diagnostics.h"
@@ -9,7 +9,7 @@ namespace fibshim {
 
 struct ExpressionError {
   Rule rule;
-  size_t offset;  // byte of the expression's text that is to blame
+  size_t offset;  // byte of the expression's text where the error is
   std::string message;
   std::string hint;
 };
@@ -24,17 +24,18 @@ inline tl::unexpected<ExpressionError> expression_error(Rule rule, size_t offset
       ExpressionError{rule, offset, std::move(message), std::move(hint)});
 }
 
-// Counts how deep a function is in itself.
+// Counts the recursion depth of a function.
 struct Nesting {
   explicit Nesting(uint32_t* depth_in) : depth(depth_in) { ++*depth; }
   ~Nesting() { --*depth; }
   uint32_t* depth;
 };
 
-// As it is written: "==", "min".
+// Returns the operator as written in an expression: "==", "min".
 const char* operator_text(Op op);
 
-// The comparison that says the same of its operands the other way round; any other operation as it is.
+// Returns the comparison that is equivalent after its operands are swapped; any other operation
+// unchanged.
 constexpr Op mirrored_comparison(Op op) {
   switch (op) {
     case Op::lt: return Op::gt;
@@ -73,26 +74,26 @@ class Expression {
 
   const Node& node(uint16_t index) const { return nodes_[index]; }
   uint16_t root() const { return root_; }
-  bool is_empty() const { return nodes_.empty(); }  // one that nobody has made
+  bool is_empty() const { return nodes_.empty(); }  // default-constructed
 
-  // Every name that it uses, once.
+  // Returns each name in the expression once.
   std::vector<std::string> names() const;
-  // Every integer that stands in it.
+  // Returns every integer in the expression.
   std::vector<int64_t> integers() const;
-  // When the expression is `name == constant` (or the other way round), that name and value.
+  // A clause `name == constant` (or the other way round).
   struct Pin {
     std::string name;
     bool is_integer;
     int64_t integer;
   };
-  std::vector<Pin> pins() const;  // of all clauses that && joins
-  // When it is `name == other` (or the other way round): the name, and the names that `other` uses.
+  std::vector<Pin> pins() const;  // of all clauses joined by &&
+  // A clause `name == other` (or the other way round), with the names that `other` uses.
   struct Equality {
     std::string name;
     std::vector<std::string> others;
   };
-  std::vector<Equality> equalities() const;  // of all clauses that && joins
-  // When it is `name == name`: both.
+  std::vector<Equality> equalities() const;  // of all clauses joined by &&
+  // Returns both names of each clause `name == name`.
   std::vector<std::pair<std::string, std::string>> equal_names() const;
 
  private:

@@ -16,7 +16,7 @@ bool add_aligned(const Clause& clause, FastChecks* checks) {
   if (clause.mask > UINT8_MAX || (count != 0 && checks->alignment_mask != clause.mask))
     return false;
   if (contains(checks->aligned, count, clause.param)) return true;
-  // Of an odd number the last is there twice.
+  // An odd number of entries is padded with a copy of the last one.
   if (count != 0 && checks->aligned[count - 1] == checks->aligned[count - 2]) --count;
   if (count == sizeof checks->aligned) return false;
   checks->alignment_mask = static_cast<uint8_t>(clause.mask);
@@ -44,7 +44,7 @@ bool add_check(const Clause& clause, FastChecks* checks) {
   return false;
 }
 
-// cuLaunchKernel's order has the same indexes, but for shared memory, which follows the block.
+// cuLaunchKernel's order has the same indexes, except that shared memory follows the block.
 uint32_t plain_index(uint32_t index) { return index == kSharedMem ? kPlainSharedMem : index; }
 
 bool is_cluster(uint32_t index) { return index >= kClusterX && index <= kClusterZ; }
@@ -84,8 +84,8 @@ bool make_dimension(const SimpleValue& value, FastDimension* dimension) {
   return true;
 }
 
-// Constant values and dimensions; false: a value that the launch supplies and that is not among the
-// simple ones. Shared memory may be 0, which no dimension can.
+// Adds the constant values and the dimensions. Returns false if the launch supplies a value that
+// FastDimension cannot express, such as shared memory, which may be 0.
 bool add_geometry(const BindingSpec& binding, FastForm* form) {
   bool is_whole = true;
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
@@ -108,7 +108,7 @@ bool add_geometry(const BindingSpec& binding, FastForm* form) {
   return is_whole;
 }
 
-// Arguments that are whole parameters of the original.
+// Adds the arguments. Returns false if one is not a whole parameter of the original.
 bool add_arguments(const BindingSpec& binding, FastForm* form) {
   if (binding.is_identity) return true;
   for (size_t i = 0; i < binding.arguments.size(); ++i) {

@@ -1,6 +1,7 @@
-// Makes the fast form (shim/abi/snapshot.h) of patterns and bindings: what the shim carries out without
-// running programs. It is made from what the compiler knows of each expression, never from steps, and says
-// `computed`, `slow` or "not whole" wherever it cannot say exactly what the programs say.
+// Makes the fast form (shim/abi/snapshot.h) of patterns and bindings, which the shim executes
+// without running programs. It is made from the compiler's description of each expression, never
+// from steps. Wherever it cannot express exactly what the programs compute, it is marked
+// `computed`, `slow` or not whole.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -9,11 +10,11 @@ namespace fibshim {
 
 FastKey make_fast_key(const PatternSpec& pattern);
 
-// Adds the clauses that the checks have room for: each is a condition of its own. True when these are all.
-// `aligned` stays filled up in pairs.
+// Adds those clauses that FastChecks can express and has room for; each is an independent
+// condition. Returns true if these are all. The entries of `aligned` are kept in full pairs.
 bool add_fast_checks(const std::vector<Clause>& clauses, FastChecks* checks);
 
-// The `when` of a binding.
+// Makes the range check for a binding's `when`.
 FastRange make_fast_range(const BindingSpec& binding);
 
 FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,

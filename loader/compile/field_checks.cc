@@ -52,7 +52,7 @@ bool add_equal(const Step& step, Checks* checks) {
   }
 }
 
-// Of the same bits, so that the other zero, which is equal, is left to the step.
+// Compares bits. The other zero, which is equal in value, fails here and is left to the step.
 bool add_float(const Step& step, Checks* checks) {
   const double value = program_detail::bits_double(step.imm);
   if (isnan(value)) return false;
@@ -68,7 +68,7 @@ bool add_float(const Step& step, Checks* checks) {
   return true;
 }
 
-// An integer that is another, times 1.
+// Adds an equality of two integers of the same parameter, if the other one's factor is 1.
 bool add_field(const Step& step, Checks* checks) {
   const Field field = program_detail::field_of(step);
   const uint32_t size = size_of(step.type);
@@ -113,7 +113,7 @@ bool add_check(const Step& step, Checks* checks) {
   }
 }
 
-// That of most clauses.
+// Returns the parameter that most clauses read.
 uint16_t find_param(const std::vector<Step>& steps) {
   uint32_t counts[kMaxParams] = {};
   for (const Step& step : steps) {
@@ -130,7 +130,7 @@ FieldCheckSpec make_field_checks(const std::vector<Step>& steps) {
   Checks checks;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
-    // Those behind the first that is no whole clause are expressions, of several steps.
+    // From the first step that is not a whole clause on, clauses take several steps.
     if (step.op <= Op::require) {
       spec.rest.insert(spec.rest.end(), steps.begin() + static_cast<ptrdiff_t>(i), steps.end());
       break;

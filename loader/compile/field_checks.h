@@ -1,5 +1,6 @@
-// Makes FieldChecks (shim/abi/snapshot.h) of a `where`: kernels such as cuBLAS's take one struct, of which a pattern compares many
-// fields with constants and with each other. Each is a step of its own (clauses.h); as a check it takes a quarter of the time.
+// Makes FieldChecks (shim/abi/snapshot.h) of a `where`. Kernels such as cuBLAS's take one struct,
+// and their patterns compare many of its fields with constants and with each other. Each comparison
+// is a step of its own (clauses.h); as a check it takes a quarter of the time.
 #pragma once
 
 #include <vector>
@@ -15,7 +16,8 @@ struct FieldCheckSpec {
   uint8_t ends[kFieldCheckKinds] = {};
 };
 
-// `steps`: as sort_clauses() leaves them. No checks: there are too few to gain anything.
+// `steps`: as sort_clauses() returns them. Returns no checks if there are too few to gain anything,
+// or too many.
 FieldCheckSpec make_field_checks(const std::vector<Step>& steps);
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// Expressions as they stand in a folder's JSON.
+// Expressions in a folder's JSON, with their places.
 #pragma once
 
 #include "loader/compile/expression.h"
@@ -9,17 +9,17 @@ namespace fibshim {
 // An expression and the text that it came from.
 struct MarkedExpression {
   Expression expression;
-  MarkedText text;  // of a number: only its mark is meaningful
+  MarkedText text;  // for a number, only its mark is valid
   bool is_number = false;
 
   Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
 };
 
-// A string holding an expression or, where `accepts_numbers`, an integer.
+// Reads a string that contains an expression or, if `accepts_numbers`, an integer.
 std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
                                                 const std::string& what, Diagnostics* diagnostics);
 
-// The array of clauses that `key` has, such as "where"; empty when `value` is missing.
+// Reads the array of clauses under `key`, such as "where"; empty if `value` is missing.
 std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
                                            Diagnostics* diagnostics);
 

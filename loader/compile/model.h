@@ -1,4 +1,5 @@
-// A config folder once read and cross-checked: what the checks fill in and the snapshot is made of.
+// A config folder after reading and cross-checking. The checks fill it in, and the snapshot is
+// built from it.
 #pragma once
 
 #include "loader/read/folder.h"
@@ -7,14 +8,14 @@
 
 namespace fibshim {
 
-// As the snapshot has them, with the steps of which the builder makes the program.
+// The snapshot's structs, with the steps from which the builder makes the programs.
 struct ArgumentSpec : ArgumentMap {
   std::vector<Step> steps;
 };
 
 struct GeometrySpec : GeometryMap {
   std::vector<Step> steps;
-  std::optional<SimpleValue> simple;  // of a copy or a program
+  std::optional<SimpleValue> simple;  // the value, if it is simple
 };
 
 struct TensorSpec : TensorUse {
@@ -33,31 +34,31 @@ struct BindingSpec {
   GeometrySpec geometry[kGeometryCount] = {};
   std::vector<Step> where;
   std::vector<Clause> where_clauses;  // what the steps check
-  std::vector<Step> when;             // of one that is refused or broken, too
+  std::vector<Step> when;             // also set if the binding is refused or broken
   std::vector<Clause> when_clauses;
   std::vector<TensorSpec> tensors;
   std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
 };
 
 struct FolderModel {
-  std::deque<FolderListing> folders;   // the first that has something wins
-  std::deque<std::string> files;       // the names that Marks point at
-  std::deque<Definition> definitions;  // none moves: `by_name` points at them
+  std::deque<FolderListing> folders;   // an earlier folder wins over later ones
+  std::deque<std::string> files;       // the names that Marks point to
+  std::deque<Definition> definitions;  // a deque, since `by_name` points to the elements
   std::unordered_map<std::string_view, const Definition*> by_name;
   std::vector<SolutionSpec> solutions;
-  std::vector<std::unique_ptr<PatternSpec>> patterns;  // in order of trial
-  std::vector<std::string> pattern_files;              // of each pattern, below the root
+  std::vector<std::unique_ptr<PatternSpec>> patterns;  // in the order of trial
+  std::vector<std::string> pattern_files;              // one per pattern, below the root
   std::vector<BindingSpec> bindings;
   FolderSettings settings;
   uint64_t digest[2] = {0, 0};
 
-  // What the solution solves; null where no definition has that name.
+  // Returns the definition that the solution solves, or null if there is none of that name.
   const Definition* definition_of(const SolutionSpec& solution) const {
     const auto at = by_name.find(solution.definition.name);
     return at == by_name.end() ? nullptr : at->second;
   }
 
-  // The file of pattern `index`, as shown to people.
+  // Returns the file of pattern `index`, as shown to people.
   std::string shown_pattern(size_t index) const {
     return folders[patterns[index]->folder].shown(pattern_files[index]);
   }

@@ -71,7 +71,7 @@ std::string_view PatternSpec::name_prefix() const {
   return name[0].text;
 }
 
-// Follows all ways to split the name at once: bit i says that the parts so far can end at byte i.
+// Tries all ways to split the name at once: bit i is set if the parts so far can end at byte i.
 bool PatternSpec::can_name(std::string_view definition_name,
                            const std::map<std::string, int64_t, std::less<>>& fixed) const {
   if (definition_name.size() >= kMaxNameLength) return false;
@@ -99,7 +99,7 @@ bool PatternSpec::can_name(std::string_view definition_name,
       } else if (part.kind == TemplatePart::Kind::capture &&
                  (numeric_captures >> part.index & 1) == 0) {
         for (size_t end = begin; end <= definition_name.size(); ++end) next.set(end);
-        break;  // whatever begins later ends no earlier
+        break;  // later begins add no further ends
       } else {
         // An integer in canonical decimal: 0, or -?[1-9][0-9]*, within int64's 19 digits.
         size_t digit = begin;

@@ -1,8 +1,7 @@
-// A pattern: how one engine's kernel launch reads as a call of a definition
-// (fibshim-config(5)).
+// A pattern: how to read an engine's kernel launch as a call of a definition (fibshim-config(5)).
 //
-// It is compiled as far as it can be without a definition: the symbol, the launch-time parts of the
-// definition's name, and `where`.
+// This module compiles what does not depend on a definition: the symbol, the launch-time parts of
+// the definition's name, and `where`.
 #pragma once
 
 #include <map>
@@ -25,32 +24,32 @@ struct PatternValue {
   bool is_pointer = false;                     // "arg" without "type"
   std::optional<uint8_t> dtype;                // index into kDtypes
   Mark dtype_mark;
-  uint8_t kernel = 0;                     // of a rewrite: which of its kernels has it
-  std::optional<MarkedExpression> bytes;  // of a rewrite's pointer: how much it leads to
-  bool reaches_end = false;               // the same: all that lies behind it in its allocation
-  // "layout" of a pointer: of each axis how long it is, and elements from one to the next.
+  uint8_t kernel = 0;                     // in a rewrite: index of the kernel that has it
+  std::optional<MarkedExpression> bytes;  // size of the buffer at a rewrite's pointer
+  bool reaches_end = false;  // the buffer at a rewrite's pointer reaches to its allocation's end
+  // "layout" of a pointer: length and stride (in elements) of each axis.
   std::optional<std::vector<std::pair<MarkedExpression, MarkedExpression>>> layout;
 
-  // A scalar parameter of the original, as opposed to what is derived from the launch.
+  // True for a scalar parameter of the original, as opposed to a value derived from the launch.
   bool is_scalar_param() const { return reads_param && !is_pointer; }
 };
 
 // A piece of the definition's name.
 struct TemplatePart {
   enum class Kind : uint8_t { text, key, capture } kind;
-  std::string text;   // the text, or the name of the value
+  std::string text;   // the literal text, or the name of the value
   uint8_t index = 0;  // into keys or captures
 };
 
-// One kernel of a rewrite. Its parameters begin at `first_param` of the pattern's; but for the first kernel its
-// geometry follows them.
+// One kernel of a rewrite. Its parameters start at index `first_param` of the pattern's parameters.
+// Except for the first kernel, its geometry follows them.
 struct MemberSpec : MatchSpec {
   uint16_t first_param = 0;
 };
 
-// What is behind a pointer of a rewrite.
+// The buffer that a pointer of a rewrite points to.
 struct BufferSpec : RewriteBuffer {
-  std::vector<Step> steps;  // of which the builder makes `bytes`
+  std::vector<Step> steps;  // the builder makes `bytes` from them
 };
 
 class PatternSpec : public Scope {
@@ -60,17 +59,17 @@ class PatternSpec : public Scope {
   Mark label_mark;
   Mark mark;  // of the whole object
   int32_t benefit = 0;
-  // For solutions of folders with a share of the launches, and for those of the others.
+  // Whether it leads to solutions of folders with a share of the launches, and to those of others.
   bool reads_share = false, reads_rest = true;
-  std::shared_ptr<const SymbolPattern> symbol;  // null of a rewrite
+  std::shared_ptr<const SymbolPattern> symbol;  // null for a rewrite
   bool has_params = false;
   std::vector<uint16_t> params;  // bytes
   std::vector<ImageHash> images;
-  std::vector<MemberSpec> members;  // of a rewrite; else none
+  std::vector<MemberSpec> members;  // the kernels of a rewrite; else empty
   std::vector<BufferSpec> buffers;
   std::vector<MarkedName> dead, written_first;
   bool is_analysis = false;
-  std::vector<std::string> captures;  // the groups that are used, in the order of their indices
+  std::vector<std::string> captures;  // the groups that are used, by index
   uint32_t numeric_captures = 0;      // bit i: captures[i] must be a decimal number
   std::vector<PatternValue> values;
   Mark writes_mark;
@@ -78,30 +77,30 @@ class PatternSpec : public Scope {
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written
   std::vector<TemplatePart> name;
-  std::vector<CompiledValue> keys;     // one for each key part
-  std::vector<std::string> key_names;  // the value that each stands for
+  std::vector<CompiledValue> keys;     // one for each different key in `name`
+  std::vector<std::string> key_names;  // the names of these values
   std::vector<Step> where_steps;
   std::vector<Clause> where_clauses;  // what the steps check
 
   bool is_rewrite() const { return !members.empty(); }
   const PatternValue* find_value(std::string_view wanted) const;
-  // The integer that a `where` clause pins the value to; a pin to a float gives no value.
+  // The integer that a `where` clause requires the value to equal; for a float, no value.
   struct Pin {
     bool is_pinned = false;
     std::optional<int64_t> value;
   };
   Pin pin_of(std::string_view wanted) const;
-  // Whether the name is, or feeds an expression of, a launch-time part of the definition's name.
+  // True if a launch-time part of the definition's name is, or is computed from, that value.
   bool is_tied_to_name(std::string_view wanted) const;
 
   std::optional<Meaning> find(std::string_view wanted) const override;
   std::vector<std::string_view> names() const override;
 
-  // Whether the template can produce `definition_name`. `fixed`: values that keys are known to
-  // have; a key of such a name must then be exactly that integer.
+  // True if the template can produce `definition_name`. `fixed`: the known values of keys; a key
+  // with such a name must be exactly that integer.
   bool can_name(std::string_view definition_name,
                 const std::map<std::string, int64_t, std::less<>>& fixed) const;
-  // The literal text before the first key or capture.
+  // Returns the literal text before the first key or capture.
   std::string_view name_prefix() const;
 };
 

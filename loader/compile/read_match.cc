@@ -12,7 +12,7 @@ void read_image_hash(JsonValue value, MatchSpec* out, Diagnostics* diagnostics) 
   if (!text) return;
   const std::string_view words = text->text;
   const std::string_view kind = words.substr(0, words.find(':') + 1);
-  uint64_t halves[2];  // as xxhsum prints it: the high half first
+  uint64_t halves[2];  // in xxhsum's order: the high half first
   if ((kind != "xxh128:" && kind != "code:") ||
       !parse_hex(words.substr(kind.size()), halves, sizeof halves)) {
     diagnostics->add(Rule::bad_image_hash, text->mark,

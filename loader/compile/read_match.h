@@ -1,4 +1,4 @@
-// Reads "match": which kernel a pattern is about, or which kernels.
+// Reads "match", or one kernel of a rewrite's "match": which kernel a pattern is for.
 #pragma once
 
 #include "loader/compile/symbol_match.h"
@@ -15,9 +15,9 @@ struct MatchSpec {
   std::vector<ImageHash> images;
 };
 
-inline constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound of all parameters of one kernel
+inline constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound for all parameters of one kernel
 
-// `what` names the object. What is faulty is reported, and left out.
+// `what` names the object in messages. Faulty parts are reported and left out.
 MatchSpec read_match(JsonValue match, const std::string& what, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -65,7 +65,7 @@ class PatternReader {
       pattern_->definition = *definition;
       parse_template();
     }
-    // Names are resolved only where all of them could be read: no message that follows from one.
+    // Resolve names only if all could be read, so that no error causes further messages.
     if (diagnostics_->error_count() == errors_before) compile();
     if (!label) return nullptr;
     return std::move(pattern_);
@@ -99,7 +99,7 @@ class PatternReader {
         continue;
       }
       if (pattern_->find_value(member.key) != nullptr) {
-        // Within one object this is a duplicate key, and reported as such.
+        // Within one object this is a duplicate key, which has been reported.
         if (!is_axis && pattern_->find_value(member.key)->is_axis) {
           error(Rule::duplicate_name, member.key_mark,
                 in_quotes(member.key) + " is an axis and an argument");
@@ -171,7 +171,7 @@ class PatternReader {
     }
   }
 
-  // A number as it stands is an integer or not; "type" says so where it matters: 1 for a float.
+  // Without "type" the number's spelling decides whether it is an integer; "type" makes 1 a float.
   void read_literal(JsonValue object, JsonValue from, const std::string& where,
                     const std::string& what, PatternValue* value) {
     const ValueType untyped = value->source.type;
@@ -211,7 +211,7 @@ class PatternReader {
     }
   }
 
-  // Of a rewrite's later kernels it lies behind their parameters.
+  // The geometry of a rewrite's later kernels is stored behind their parameters.
   Source geometry_source(const PatternValue& value, uint16_t index) const {
     if (value.kernel == 0) return {.kind = Source::Kind::geometry, .index = index};
     const MemberSpec& member = pattern_->members[value.kernel];
@@ -266,7 +266,7 @@ class PatternReader {
     }
     const uint32_t param_bytes = params[static_cast<size_t>(*index)];
     const uint32_t size = size_of(value->source.type);
-    if (param_bytes == 0) return;  // reported where it stands
+    if (param_bytes == 0) return;  // reported when "params" was read
     const std::string type_words =
         value->is_pointer ? "a pointer"
                           : in_quotes(type.kind() == JsonKind::string ? type.string() : "");
@@ -362,7 +362,7 @@ class PatternReader {
     return std::find(groups.begin(), groups.end(), name) != groups.end();
   }
 
-  // The capture's index, or nothing after having reported why.
+  // Returns the capture's index, or nothing after reporting why.
   std::optional<uint16_t> use_capture(const std::string& name, bool is_numeric, Mark mark) {
     if (!has_group(name)) {
       if (pattern_->symbol != nullptr) {
@@ -391,7 +391,7 @@ class PatternReader {
     return index;
   }
 
-  // Splits the template; what the names mean is settled in compile().
+  // Splits the template into parts. compile() resolves the names.
   void parse_template() {
     const MarkedText& source = pattern_->definition;
     const std::string& text = source.text;
@@ -429,7 +429,7 @@ class PatternReader {
 
   void compile() {
     compile_template();
-    // Captures that expressions name count as used.
+    // Captures named in expressions count as used.
     const auto use_captures_of = [&](const MarkedExpression& expression) {
       for (const std::string& name : expression.expression.names()) {
         if (pattern_->find_value(name) == nullptr && has_group(name)) {
@@ -556,7 +556,7 @@ class PatternReader {
   Diagnostics* diagnostics_;
   std::unique_ptr<PatternSpec> pattern_;
   bool is_rewrite_ = false;
-  std::vector<size_t> template_offsets_;  // of each name in the template
+  std::vector<size_t> template_offsets_;  // one per name in the template
 };
 
 }  // namespace

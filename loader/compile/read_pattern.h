@@ -5,7 +5,7 @@
 
 namespace fibshim {
 
-// Null when the pattern is too faulty to take part in anything; diagnostics say why.
+// Returns null if the pattern is too faulty to be used at all; diagnostics say why.
 std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -5,9 +5,9 @@
 namespace fibshim {
 namespace {
 
-constexpr std::string_view kToTheEnd = "*";  // no expression
+constexpr std::string_view kToTheEnd = "*";  // in place of an expression
 
-// The first of all names that `where` says have the value of this one.
+// Returns the alphabetically first of the names that `where` requires to equal this one.
 std::string same_value(const PatternSpec& pattern, const std::string& name) {
   std::vector<std::string> same = {name};
   for (size_t i = 0; i < same.size(); ++i) {
@@ -23,7 +23,7 @@ std::string same_value(const PatternSpec& pattern, const std::string& name) {
   return *std::ranges::min_element(same);
 }
 
-// False, and reported: a key that only a rewrite has.
+// Returns false after reporting it if another pattern has a key that only a rewrite may have.
 bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
                 const std::string& what, bool is_rewrite, Diagnostics* diagnostics) {
   for (const std::string_view key : keys) {
@@ -36,7 +36,7 @@ bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
   return true;
 }
 
-// The list of names of "writes" under `key`.
+// Reads the list under `key`, whose names must be in "writes".
 void read_written(JsonValue root, const char* key, const PatternSpec& pattern,
                   std::vector<MarkedName>* names, Diagnostics* diagnostics) {
   const JsonValue list = root.find(key);
@@ -60,7 +60,7 @@ void read_written(JsonValue root, const char* key, const PatternSpec& pattern,
   }
 }
 
-// False, and reported: there is no such value.
+// Returns false after reporting it if "bytes" is missing or cannot be compiled.
 bool compile_bytes(const PatternValue& value, const PatternSpec& pattern, BufferSpec* buffer,
                    Diagnostics* diagnostics) {
   if (!value.bytes) {

@@ -27,8 +27,7 @@ std::vector<SymbolEntry> symbol_entries(const FolderModel& model) {
   return entries;
 }
 
-// Lies in front of every snapshot of this process, so that a Snapshot* is all that the API
-// needs to pass around.
+// Lies in front of every snapshot of this process, so that the API only needs to pass a Snapshot*.
 struct alignas(64) SnapshotHeader {
   explicit SnapshotHeader(const FolderModel& model)
       : matcher(symbol_entries(model)), trust(model.folders[0].trust.trust) {}
@@ -45,7 +44,7 @@ class BlobBuilder {
  public:
   static constexpr size_t kAlignment = 8;
 
-  // `bytes`: a guess, which spares most folders the growing.
+  // `bytes`: a guess of the size, which spares most folders a reallocation.
   explicit BlobBuilder(size_t bytes) {
     bytes_.reserve(bytes);
     bytes_.resize(sizeof(Snapshot));
@@ -57,11 +56,12 @@ class BlobBuilder {
     return {append(values.data(), values.size() * sizeof(T)), static_cast<uint32_t>(values.size())};
   }
 
-  // A text's bytes are followed by a NUL. The empty text is stored like any other: 0 is "none".
+  // Stores a text with a NUL after it. The empty text is stored like any other: offset 0 means
+  // "none".
   Offset text(std::string_view value) {
     const auto known = texts_.find(value);
     if (known != texts_.end()) return known->second;
-    // Texts need no alignment, but whatever follows is aligned by append().
+    // Texts need no alignment; append() aligns whatever follows.
     const Offset at = static_cast<Offset>(bytes_.size());
     bytes_.append(value);
     bytes_ += '\0';
@@ -80,7 +80,7 @@ class BlobBuilder {
     return program;
   }
 
-  // Offsets are 32 bits: past this, what was returned is worthless.
+  // Offsets have 32 bits: if this is true, returned offsets are invalid.
   bool is_too_large() const { return bytes_.size() > UINT32_MAX; }
 
   const std::string& bytes() const { return bytes_; }
@@ -94,7 +94,7 @@ class BlobBuilder {
     return at;
   }
 
-  // Looks a text up without a copy of it.
+  // Allows to look up a text without copying it.
   struct TextHash : std::hash<std::string_view> {
     using is_transparent = void;
   };
@@ -105,7 +105,7 @@ class BlobBuilder {
   Places programs_;
 };
 
-// Every struct is zeroed first: padding must not make equal folders differ.
+// Returns a zeroed struct, so that padding does not make the snapshots of equal folders differ.
 template <class T>
 T zeroed() {
   T value;
@@ -272,7 +272,7 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   return binding;
 }
 
-// Dynamic shared memory of a solution: a constant where every binding agrees.
+// Sets the largest dynamic shared memory of each solution; UINT32_MAX if a binding computes it.
 void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutions) {
   std::vector<bool> is_seen(solutions->size());
   for (const BindingSpec& binding : model.bindings) {
@@ -285,7 +285,7 @@ void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutio
   }
 }
 
-// Inputs that nothing says are written.
+// Sets the bits of arguments that are inputs and that neither a definition nor a pattern writes.
 void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions) {
   for (size_t i = 0; i < solutions->size(); ++i) {
     const SolutionSpec& spec = model.solutions[i];
@@ -356,7 +356,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   std::vector<Rewrite> rewrites;
   for (size_t i = 0; i < model.patterns.size(); ++i) {
     Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
-    // Those of one definition follow each other, in the order of trial.
+    // Bring the bindings of one definition together, in the order of trial.
     std::ranges::stable_sort(bindings_of[i], {}, [&](uint32_t binding) -> const std::string& {
       return model.solutions[model.bindings[binding].solution].definition.name;
     });

@@ -11,13 +11,13 @@ struct SnapshotCloser {
 };
 using SnapshotPtr = std::unique_ptr<const Snapshot, SnapshotCloser>;
 
-// Fails when the block would outgrow its 32-bit offsets.
+// Fails if the block would outgrow its 32-bit offsets.
 Result<SnapshotPtr> build_snapshot(const FolderModel& model);
 
-// The matcher that belongs to a snapshot of this process; lives as long as the snapshot.
+// Returns the matcher of a snapshot of this process. It lives as long as the snapshot.
 const SymbolMatcher& matcher_of(const Snapshot* snapshot);
 
-// Who may be able to write the images: whom the folder itself was trusted with.
+// Returns the trust setting that the folder was opened with; it holds for the images, too.
 Trust trust_of(const Snapshot* snapshot);
 
 }  // namespace fibshim

@@ -68,7 +68,7 @@ class SolutionReader {
     }
   }
 
-  // What is no number is told where the block is checked (tools/lint/verify_block.h).
+  // tools/lint/verify_block.h reports values that are not numbers.
   void read_tolerance(JsonValue verify) {
     if (verify.kind() != JsonKind::object) return;
     const auto read = [&](const char* key, double* out) {

@@ -1,8 +1,9 @@
 // A solution: a FlashInfer Trace Solution plus our `launch` block (tools/doc/contract.md,
-// "Solution") and, for the judge, an optional `verify` block, of which only the names of arguments are read here (tools/lint/verify_block.h).
+// "Solution") and, for the judge, an optional `verify` block, of which only the arguments and
+// tolerances are read here (tools/lint/verify_block.h reads the rest).
 //
-// Read leniently where the record is upstream's, strictly within `launch`. What a solution's images
-// say is looked at later, by the folder's checks.
+// The upstream parts of the record are read leniently, `launch` strictly. The folder's checks read
+// the solution's images later.
 #pragma once
 
 #include "loader/read/cubin.h"
@@ -17,13 +18,13 @@ struct SolutionImage {
   Sha256 hash;
   Mark hash_mark;
   ImageKind kind;
-  uint16_t sm = 0;  // as the image itself says
+  uint16_t sm = 0;  // from the image itself
   ArchScope scope = ArchScope::portable;
 };
 
-// Largest values that CUDA takes, whatever the GPU.
-inline constexpr int64_t kMaxSharedMemBytes =
-    232448;  // 227 KB: dynamic, one block, sm_90 and later
+// The largest values that CUDA accepts on any GPU.
+// Dynamic shared memory of one block is 227 KB on sm_90 and later.
+inline constexpr int64_t kMaxSharedMemBytes = 232448;
 inline constexpr int64_t kMaxBlockThreads = 1024;
 inline constexpr int64_t kMaxClusterBlocks = 16;
 
@@ -33,7 +34,7 @@ struct GeometryInfo {
   int64_t lowest, highest;
   int64_t default_value;
 };
-// By GeometryIndex.
+// Indexed by GeometryIndex.
 inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
     {"grid", "grid x", 1, INT32_MAX, 1},
     {"grid", "grid y", 1, 65535, 1},
@@ -47,12 +48,13 @@ inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
     {"shared_mem", "shared memory", 0, kMaxSharedMemBytes, 0},
 };
 
-// An argument that no pattern supplies: 1 where the next node of a graph may begin before this kernel's wait, else 0.
+// An argument that no pattern supplies: 1 if the next node of a graph may begin before this
+// kernel's wait, else 0.
 inline constexpr std::string_view kNextMayBegin = "next_may_begin";
 
 struct SolutionSpec {
   uint16_t folder = 0;                // index into FolderModel::folders
-  uint32_t share = 0;                 // that its folder has of the launches; 0: all
+  uint32_t share = 0;                 // its folder's share of the launches; 0: all
   const std::string* file = nullptr;  // as in Marks
   std::string relative;               // below the folder's root
   MarkedName name;
@@ -66,34 +68,34 @@ struct SolutionSpec {
   Mark arguments_mark;
   std::vector<MarkedName> arguments;
   std::vector<MarkedExpression> where;
-  std::vector<MarkedExpression> when;  // which launches it is for: of the definition's axes
-  int32_t benefit = 0;                 // of several solutions, the one of the higher is tried first
+  std::vector<MarkedExpression> when;  // on the definition's axes: the launches that it is for
+  int32_t benefit = 0;                 // solutions with a higher benefit are tried first
   bool waits_for_previous = false;     // "pdl"
   Mark pdl_mark;
   uint32_t early_params = 0;   // "reads_before_wait": bits of `arguments`
-  uint8_t next_may_begin = 0;  // 1 and the place of kNextMayBegin among `arguments`; 0: it is none
-  std::optional<bool> batch_invariant;  // as it claims; nothing: it says neither
-  bool lacks_invariance = false;        // a folder requires the claim, and it is not made
+  uint8_t next_may_begin = 0;  // 1 + index of kNextMayBegin in `arguments`; 0 if it is not there
+  std::optional<bool> batch_invariant;  // its claim, if it makes one
+  bool lacks_invariance = false;        // a folder requires the claim, and it makes none
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   OnMismatch on_mismatch = OnMismatch::unset;         // the same
   uint32_t shadow_interval = kShadowUnset;            // the same
-  // What "verify" says that it may be off by; else less than 0.
+  // The tolerances in "verify"; less than 0 if it states none.
   double atol = -1, rtol = -1;
   double matched_ratio = 1;
-  // Arguments that "verify" supplies where no pattern does: a baseline's own.
+  // Arguments that "verify" supplies and no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;
-  bool is_complete = false;  // nothing in it was reported
+  bool is_complete = false;  // it has no errors
 
-  // Found by the folder's checks: the first fault of its images.
+  // Set by the folder's checks: the first fault of its images.
   ErrorCode error_code = ErrorCode::success;
   std::string error_message;
   std::vector<KernelParam> params;  // of the kernel
   bool has_params = false;          // some image has a parameter table
-  std::string image_without_wait;   // whose kernel has no griddepcontrol.wait
-  uint32_t max_threads = 0;         // of a block: the least that an image states; 0: none does
+  std::string image_without_wait;   // an image whose kernel has no griddepcontrol.wait
+  uint32_t max_threads = 0;         // per block: the smallest limit of all images; 0: no limit
 };
 
-// `relative`: the file's path below the root. Nothing when not even the names could be read.
+// `relative`: the file's path below the root. Returns nothing if the names could not be read.
 std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
                                           Diagnostics* diagnostics);
 

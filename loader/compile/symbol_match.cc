@@ -21,14 +21,14 @@ tl::unexpected<SymbolError> symbol_error(size_t offset, std::string message) {
   return tl::unexpected<SymbolError>(SymbolError{offset, std::move(message)});
 }
 
-// A byte of a regular expression that stands for itself, in a set too.
+// Escapes a byte so that it stands for itself in a regular expression, also in a set.
 std::string escaped(char c) {
   static constexpr char kDigits[] = "0123456789abcdef";
   const auto byte = static_cast<uint8_t>(c);
   return {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
 }
 
-// The set that begins at the [ at *at, which is moved to its ].
+// Translates the set that begins at the [ at *at, and moves *at to its ].
 tl::expected<std::string, SymbolError> regex_of_set(std::string_view glob, size_t* at) {
   const size_t open = *at;
   size_t i = open + 1;
@@ -56,11 +56,11 @@ tl::expected<std::string, SymbolError> regex_of_set(std::string_view glob, size_
   return set + ']';
 }
 
-// What follows a star goes to the first place that it fits, and stays there: only the last star is
-// ever widened, so matching ends after steps in proportion to the text.
+// The part after a star matches at the first possible place and stays there (an atomic group). Only
+// the last star is ever widened, so the number of steps is proportional to the text.
 tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
   std::string regex;
-  std::string part;  // since the last star
+  std::string part;  // the translation since the last star
   bool has_star = false;
   for (size_t i = 0; i < glob.size(); ++i) {
     if (glob[i] == '*') {
@@ -83,7 +83,7 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
   return regex + (has_star ? ".*" : "") + part;
 }
 
-// Whether a | may stand outside of all parentheses. True as well where that is harder to tell than it is worth.
+// True if a | may be outside of all parentheses, or if that is too hard to tell.
 bool may_have_open_bar(std::string_view regex) {
   int depth = 0;
   for (size_t i = 0; i < regex.size(); ++i) {
@@ -101,11 +101,11 @@ bool may_have_open_bar(std::string_view regex) {
   return false;
 }
 
-// What begins all that a regular expression fits, as far as that is plain to see.
+// Returns a text that begins every match of the regular expression, as far as that is easy to see.
 std::string_view prefix_of_regex(std::string_view regex) {
   if (regex.find('|') != regex.npos && may_have_open_bar(regex)) return {};
   const size_t end = regex.find_first_of("\\^$.[]()?*+{}|");
-  // What follows may repeat the last character, and leave it out: "abc?", "abc(?#really)*".
+  // A quantifier may make the last character optional: "abc?", "abc(?#really)*".
   return end == regex.npos ? regex : regex.substr(0, end == 0 ? 0 : end - 1);
 }
 
@@ -121,7 +121,7 @@ struct MatchDataDeleter {
 };
 using MatchData = std::unique_ptr<pcre2_match_data, MatchDataDeleter>;
 
-// False: a capture that must be a number is none.
+// Returns false if a capture that must be a number is not one.
 bool read_captures(const SymbolEntry& entry, std::string_view subject, pcre2_match_data* data,
                    SymbolMatch* out) {
   const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data);
@@ -151,7 +151,7 @@ void SymbolMatcher::LimitsDeleter::operator()(pcre2_real_match_context_8* limits
   pcre2_match_context_free(limits);
 }
 
-// The error's offset is the regular expression's.
+// The error's offset counts from the start of the regular expression.
 tl::expected<void, SymbolError> SymbolPattern::compile_regex(std::string_view regex,
                                                              uint32_t options) {
   int error = 0;
@@ -223,7 +223,7 @@ uint16_t SymbolPattern::group_number(const std::string& name) const {
   return group_numbers_[static_cast<size_t>(at)];
 }
 
-// What one regular expression may cost on one symbol before it counts as not fitting.
+// Limits what one regular expression may cost on one symbol. Beyond that it counts as not fitting.
 SymbolMatcher::Limits SymbolMatcher::make_limits(uint32_t steps) {
   Limits limits(pcre2_match_context_create(nullptr));
   if (limits != nullptr) {
@@ -243,7 +243,7 @@ SymbolMatcher::SymbolMatcher(std::vector<SymbolEntry> entries)
     if (pattern.kind() == SymbolPattern::Kind::exact) {
       exact_[pattern.text()].push_back(i);
     } else {
-      // Without the JIT (no writable and executable memory, say) the interpreter does the work.
+      // If JIT compilation fails (say, no memory may be writable and executable), PCRE2 interprets.
       (void)pcre2_jit_compile(pattern.regex_.get(), PCRE2_JIT_COMPLETE);
       others_.push_back(i);
       uint32_t groups = 0;
@@ -297,11 +297,11 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
       if (kind == SymbolPattern::Kind::demangled) {
         if (symbol.size() > kMaxDemangledLength) continue;
         if (!demangled) demangled = demangle(std::string(symbol));
-        // An extern "C" kernel is its own demangled name.
+        // The symbol of an extern "C" kernel is its own demangled name.
         if (!demangled->empty()) subject = *demangled;
       }
       if (!subject.starts_with(entry.pattern->prefix_)) continue;
-      // A glob ends by itself.
+      // A glob needs no limit, since its steps are bounded.
       auto* const limits = kind != SymbolPattern::Kind::regex ? nullptr
                            : symbol.size() > kLongSymbol      ? long_symbol_limits_.get()
                                                               : limits_.get();
@@ -312,7 +312,7 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
     for (; next != same.end(); ++next) add(*next, {});
     return count;
   } catch (...) {
-    return 0;  // no memory: the kernel stays untracked
+    return 0;  // out of memory: the kernel stays untracked
   }
 }
 

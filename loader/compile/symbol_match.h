@@ -1,9 +1,9 @@
-// Which patterns fit a kernel's symbol.
+// Finds the patterns that fit a kernel's symbol.
 //
-// Runs once per handle that the driver hands out, so an engine with 10,000 kernels asks 10,000
-// times. Exact names, which are most, are in a hash map; globs and regular expressions are tried one
-// by one, but only those with whose literal beginning the symbol begins. A glob is matched as a regular
-// expression, too. match() is thread-safe and never throws.
+// Runs once per handle that the driver returns, so 10,000 times for an engine with 10,000 kernels.
+// Exact names, the most frequent kind, are in a hash map. Globs and regular expressions are tried
+// one by one, but only if the symbol begins with their literal prefix. Globs are matched as regular
+// expressions. match() is thread-safe and never throws.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,11 @@ struct SymbolError {
   std::string message;
 };
 
-// What "symbol" of one pattern says.
+// The "symbol" of one pattern.
 class SymbolPattern {
  public:
-  // A glob has * ? [abc] [a-z] [!a], and \ before a character that stands for itself. `demangled` is
-  // a glob over the demangled name.
+  // A glob has * ? [abc] [a-z] [!a], and \ before a character that stands for itself. `demangled`
+  // is a glob over the demangled name.
   enum class Kind : uint8_t { exact, glob, regex, demangled };
 
   static tl::expected<SymbolPattern, SymbolError> parse(std::string_view text);
@@ -40,9 +40,9 @@ class SymbolPattern {
   const std::string& text() const { return text_; }
   Kind kind() const { return kind_; }
   const std::vector<std::string>& groups() const { return groups_; }  // named groups, by number
-  uint16_t group_number(const std::string& name) const;               // of one of groups()
+  uint16_t group_number(const std::string& name) const;               // requires one of groups()
 
-  // Whether it fits. `subject` is the symbol, of Kind::demangled the demangled name.
+  // `subject`: the symbol or, for Kind::demangled, the demangled name.
   bool fits(std::string_view subject) const;
 
  private:
@@ -55,25 +55,27 @@ class SymbolPattern {
   tl::expected<void, SymbolError> compile_regex(std::string_view regex, uint32_t options);
 
   std::string text_;
-  std::string prefix_;  // of whatever fits; of Kind::exact empty
+  std::string prefix_;  // begins every subject that fits; empty for Kind::exact
   Kind kind_ = Kind::exact;
-  std::unique_ptr<pcre2_real_code_8, RegexDeleter> regex_;  // of all but Kind::exact
+  std::unique_ptr<pcre2_real_code_8, RegexDeleter> regex_;  // null for Kind::exact
   std::vector<std::string> groups_;
   std::vector<uint16_t> group_numbers_;
 };
 
-// A pattern among others, and which of its groups a match hands out.
+// One pattern of a matcher, and the groups that a match returns.
 struct SymbolEntry {
-  std::shared_ptr<const SymbolPattern> pattern;  // null: it fits nothing
+  std::shared_ptr<const SymbolPattern> pattern;  // null: the entry fits no symbol
   std::vector<uint16_t> groups;   // numbers of the groups, in the order of SymbolMatch::captures
   uint32_t numeric_captures = 0;  // bit i: capture i must be a decimal number
 };
 
 class SymbolMatcher {
  public:
-  // In the order of trial.
+  // `entries`: in the order of trial.
   explicit SymbolMatcher(std::vector<SymbolEntry> entries);
 
+  // Writes the first `capacity` matches to `out`, in the order of trial. Returns how many there
+  // are.
   uint32_t match(std::string_view symbol, SymbolMatch* out, uint32_t capacity) const noexcept;
 
   const SymbolPattern& pattern(uint32_t index) const { return *entries_[index].pattern; }
@@ -88,7 +90,7 @@ class SymbolMatcher {
   std::vector<SymbolEntry> entries_;
   std::unordered_map<std::string_view, std::vector<uint32_t>> exact_;
   std::vector<uint32_t> others_;
-  uint32_t most_groups_ = 0;  // of a regular expression
+  uint32_t most_groups_ = 0;  // the most groups of one regular expression
   Limits limits_;
   Limits long_symbol_limits_;
 };

@@ -1,8 +1,8 @@
-// Makes what a list names on a few threads, ahead of whoever takes it in the list's order: reading a folder is for the most
-// part waiting for the system, once for each of thousands of files.
+// Reads the items of a list ahead on a few threads, while one caller fetches them in the list's
+// order. Reading a folder is mostly waiting for the system, once for each of thousands of files.
 //
-// Threads there are only while an Ahead lives, at most three, and none for a short list or where the process
-// has one processor. The host's signals are not for them.
+// The threads exist only while an Ahead lives: at most three, and none for a short list or a
+// process with one processor. They block all signals, so they never run a handler of the host.
 #pragma once
 
 #include <sched.h>
@@ -21,7 +21,7 @@ namespace fibshim {
 template <class T>
 class Ahead {
  public:
-  // `make` is called once for each place, from any thread. `per_thread`: how many places are worth a thread.
+  // Calls `make` once for each place, from any thread. Starts one thread per `per_thread` places.
   Ahead(size_t count, size_t per_thread, std::function<std::unique_ptr<T>(size_t)> make)
       : make_(std::move(make)), made_(count), is_made_(count) {
     sigset_t all, before;
@@ -31,7 +31,7 @@ class Ahead {
       for (size_t i = std::min({count / per_thread, processors() - 1, kMostThreads}); i > 0; --i) {
         threads_.emplace_back([this] { work(); });
       }
-    } catch (const std::exception&) {  // as many as there can be
+    } catch (const std::exception&) {  // the threads that did start must do
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -46,8 +46,8 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // Returns what was made for `place`; null: making it failed. Ask for places in increasing order,
-  // and for each once at most.
+  // Returns what `make` returned for `place`, or null if it threw. Places must be fetched in
+  // increasing order, each at most once.
   std::unique_ptr<T> fetch(size_t place) {
     std::unique_lock lock(mutex_);
     first_ = place;
@@ -79,7 +79,7 @@ class Ahead {
     std::unique_ptr<T> made;
     try {
       made = make_(place);
-    } catch (...) {  // no memory: whoever takes it will see
+    } catch (...) {  // out of memory; fetch() returns null
     }
     lock->lock();
     made_[place] = std::move(made);
@@ -103,8 +103,8 @@ class Ahead {
   std::condition_variable has_room_, is_ready_;
   std::vector<std::unique_ptr<T>> made_;
   std::vector<bool> is_made_;
-  size_t next_ = 0;   // to be made
-  size_t first_ = 0;  // that may still be taken
+  size_t next_ = 0;   // the next place to make
+  size_t first_ = 0;  // the place fetched last; earlier ones are not fetched any more
   std::vector<std::thread> threads_;
 };
 

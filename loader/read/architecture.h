@@ -1,4 +1,4 @@
-// The GPU architectures that an image may be for, as cubins, PTX and config folders name them.
+// The GPU architectures that an image may target, as cubins, PTX and config folders name them.
 #pragma once
 
 #include <stdint.h>
@@ -7,10 +7,10 @@
 
 namespace fibshim {
 
-// sm_90; sm_90a runs on exactly that SM; sm_100f runs on its family.
+// sm_90 is portable, sm_90a runs on exactly that SM, sm_100f runs on its family.
 enum class ArchScope : uint8_t { portable, arch_specific, family_specific };
 
-// "sm_90", "sm_90a", "sm_100f".
+// Returns "sm_90", "sm_90a" or "sm_100f".
 inline std::string arch_name(uint16_t sm, ArchScope scope) {
   std::string name = "sm_" + std::to_string(sm);
   if (scope == ArchScope::arch_specific) name += 'a';

@@ -18,11 +18,11 @@ namespace fibshim {
 namespace {
 
 constexpr uint16_t kCudaMachine = 190;
-constexpr uint32_t kGpuFlags = 0xffff;  // the others tell of debug sections
-// Kept in the upper byte of a code section's sh_info.
+constexpr uint32_t kGpuFlags = 0xffff;  // the other bits depend on debug sections
+// The upper byte of a code section's sh_info is its register count.
 constexpr uint32_t kRegisterShift = 24;
 
-// Sections whose names begin so, up to the kernel's name.
+// The sections that are hashed: how their names begin, up to the kernel's name.
 constexpr std::string_view kHashed[] = {".text.",      ".nv.constant", ".nv.global",
                                         ".nv.shared.", ".nv.local.",   ".nv.info."};
 constexpr int kCode = 0, kAttributes = 5;  // indexes into it
@@ -39,7 +39,7 @@ class Reader {
     return true;
   }
 
-  // Nothing where it does not lie within the image.
+  // Returns nothing if the section does not lie within the image.
   std::optional<std::string_view> bytes_of(const Elf64_Shdr& section) const {
     if (section.sh_type == SHT_NOBITS) return std::string_view();
     if (section.sh_offset > image_.size() || image_.size() - section.sh_offset < section.sh_size) {
@@ -58,7 +58,7 @@ std::string_view text_at(std::string_view table, uint64_t offset) {
   return rest.substr(0, rest.find('\0'));
 }
 
-// Index into kHashed; -1: not hashed.
+// Returns the section's index into kHashed, or -1 if it is not hashed.
 int kind_of(std::string_view name) {
   for (size_t i = 0; i < std::size(kHashed); ++i) {
     if (name.substr(0, kHashed[i].size()) == kHashed[i]) return static_cast<int>(i);
@@ -76,7 +76,7 @@ ImageHash hash_of(std::string_view bytes) {
   return {hash.low64, hash.high64};
 }
 
-// The attributes of a kernel without places of symbols in the table.
+// Appends the attributes of a kernel, without the indexes of symbols in the symbol table.
 bool append_attributes(std::string_view bytes, std::string* out) {
   constexpr uint8_t kHasSizedValue = 4;  // else the value is the two bytes in the size's place
   constexpr uint8_t kParamBank = 0x0a, kExterns = 0x0f;
@@ -103,7 +103,8 @@ bool append_attributes(std::string_view bytes, std::string* out) {
   return true;
 }
 
-// Text that names a file, as an assertion in device code has it: the compiler's cache, most often.
+// True for a text that names a file. Assertions in device code hold one, mostly in a compiler's
+// cache folder.
 bool is_path(std::string_view bytes) {
   return bytes.size() > 1 && bytes.front() == '/' && bytes.find('\0') == bytes.size() - 1;
 }
@@ -113,7 +114,7 @@ class Sections {
  public:
   explicit Sections(std::string_view image) : reader_(image) {}
 
-  // False: it is no whole cubin.
+  // Returns false if the image is not a complete cubin.
   bool read() {
     Elf64_Ehdr& header = header_;
     if (!reader_.read(0, &header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -138,13 +139,13 @@ class Sections {
     return reader_.bytes_of(section);
   }
 
-  // The table's symbol; false: there is none.
+  // Reads one symbol of the table. Returns false if the index is past its end.
   bool read_symbol(const Elf64_Shdr& table, uint64_t index, Elf64_Sym* out) const {
     return index < table.sh_size / sizeof *out &&
            reader_.read(table.sh_offset + index * sizeof *out, out);
   }
 
-  // What an initialised variable holds; nothing: the symbol is none.
+  // Returns the contents of an initialised variable, or nothing if the symbol is not one.
   std::optional<std::string_view> variable(const Elf64_Sym& symbol) const {
     if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= all_.size() ||
         name_of(all_[symbol.st_shndx]) != kVariables) {
@@ -158,8 +159,8 @@ class Sections {
     return bytes->substr(symbol.st_value, symbol.st_size);
   }
 
-  // What the symbol stands for, without its place in the table or, of a variable, in its section: debug sections move
-  // the one, paths the other.
+  // Appends what the symbol stands for. Leaves out its index in the table, which debug sections
+  // change, and a variable's offset in its section, which paths change.
   bool append_symbol(const Elf64_Shdr& table, uint64_t index, std::string* out) const {
     Elf64_Sym symbol;
     if (!read_symbol(table, index, &symbol)) return false;
@@ -198,7 +199,8 @@ bool append_relocations(const Sections& sections, const Elf64_Shdr& section, std
   return true;
 }
 
-// The initialised variables, in no order: where each lies depends on the paths among them.
+// Adds a hash of each initialised variable. The order does not count, since the offset of each
+// depends on the paths among them.
 void add_variables(const Sections& sections, const Elf64_Shdr& table,
                    std::vector<ImageHash>* hashes) {
   Elf64_Sym symbol;
@@ -208,7 +210,7 @@ void add_variables(const Sections& sections, const Elf64_Shdr& table,
   }
 }
 
-// False: the section is not whole.
+// Returns false if the section is cut short.
 bool append_section(const Sections& sections, const Elf64_Shdr& section, int kind,
                     std::string* out) {
   const auto bytes = sections.bytes_of(section);

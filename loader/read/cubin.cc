@@ -18,14 +18,15 @@ constexpr uint8_t kOsAbiBefore13 = 0x33;
 constexpr uint8_t kOsAbiSince13 = 0x41;
 constexpr uint32_t kSectionInfo = 0x70000000;    // SHT_CUDA_INFO
 constexpr uint32_t kSectionCompat = 0x70000086;  // .nv.compat
-// Memory that the image only asks for, as SHT_NOBITS: of relocatable cubins.
+// Sections of relocatable cubins that reserve memory and have no bytes in the file, as SHT_NOBITS.
 constexpr uint32_t kSectionGlobal = 0x70000007;  // .nv.global
 constexpr uint32_t kSectionLocal = 0x70000009;
 constexpr uint32_t kSectionShared = 0x7000000a;  // .nv.shared
 constexpr uint8_t kSymbolIsEntry = 0x10;         // STO_CUDA_ENTRY in st_other
-constexpr size_t kMaxKernelParams = 4096;        // CUDA itself takes 32764 bytes of them
-// Names of sections, or of kernels, together: compilers let them share a string table's bytes, but
-// a table that thousands of them share to its end would make the work the square of the file.
+constexpr size_t kMaxKernelParams = 4096;        // CUDA itself accepts 32764 bytes of them
+// Bounds the summed length of section names, and of kernel names, in multiples of the file's size.
+// Compilers let names share bytes of a string table. If thousands of names shared one long tail,
+// the work would grow with the square of the file's size.
 constexpr size_t kMaxNamesPerFile = 8;
 
 // Attributes of .nv.info records.
@@ -51,7 +52,7 @@ struct InfoRecord {
   std::string_view data;
 };
 
-// Hands every record to `use`, which returns a Result<void>.
+// Passes every record to `use`, which returns a Result<void>.
 template <class Use>
 Result<void> for_each_info_record(std::string_view section, const Use& use) {
   size_t at = 0;
@@ -148,7 +149,7 @@ struct ElfCloser {
 struct Section {
   std::string_view name;
   GElf_Shdr header;
-  std::string_view bytes;  // empty where !has_bytes()
+  std::string_view bytes;  // empty if !has_bytes()
 };
 
 bool has_bytes(uint32_t section_type) {
@@ -156,7 +157,7 @@ bool has_bytes(uint32_t section_type) {
          section_type != kSectionLocal && section_type != kSectionShared;
 }
 
-// Checked before libelf sees the bytes, so that it never works on a section table that is not
+// Runs before libelf sees the bytes, so that libelf never works on a section table that is not
 // there.
 Result<void> check_header(std::string_view bytes) {
   if (bytes.size() < sizeof(Elf64_Ehdr)) return invalid("too short for a cubin");
@@ -198,7 +199,7 @@ Result<void> check_header(std::string_view bytes) {
   return {};
 }
 
-// Takes off the budget what a name takes. False: there is too little.
+// Charges the bytes of a name to the budget. Returns false if the budget is exhausted.
 bool can_afford(const char* name, size_t* budget) {
   const size_t length = strnlen(name, *budget + 1);
   if (length > *budget) return false;
@@ -206,15 +207,16 @@ bool can_afford(const char* name, size_t* budget) {
   return true;
 }
 
-// The sections that read_cubin() works through, byte by byte.
+// True for the sections that read_cubin() reads record by record.
 bool is_parsed(const GElf_Shdr& header, std::string_view name) {
   return header.sh_type == SHT_SYMTAB || header.sh_type == kSectionInfo ||
          header.sh_type == kSectionCompat || name == ".nv.compat";
 }
 
-// `bytes` passed check_header(): every section lies in them. From sm_100 on, sections share bytes:
-// those of Mercury (.nv.merc.*) are second names of constants and tables. What is parsed must not:
-// a thousand sections of the same records would be work without end.
+// Requires that `bytes` passed check_header(). Returns only sections that lie within `bytes`. From
+// sm_100 on, sections share bytes: those of Mercury (.nv.merc.*) are second names of constants and
+// tables. Sections that are parsed must not share bytes: a thousand sections with the same records
+// would be endless work.
 Result<std::vector<Section>> read_sections(Elf* elf, std::string_view bytes) {
   size_t name_budget = bytes.size() * kMaxNamesPerFile;
   uint64_t parse_budget = bytes.size();
@@ -246,8 +248,8 @@ Result<std::vector<Section>> read_sections(Elf* elf, std::string_view bytes) {
   return sections;
 }
 
-// Whether the code holds griddepcontrol.wait. An instruction has 16 bytes, its opcode in the low twelve
-// bits: so on sm_90, sm_100 and sm_120. .nv.info does not tell.
+// True if the code contains griddepcontrol.wait. On sm_90, sm_100 and sm_120 an instruction has 16
+// bytes, with its opcode in the low twelve bits. .nv.info does not record it.
 bool has_wait(std::string_view code) {
   constexpr uint16_t kWait = 0x82e;
   for (size_t at = 0; at + 16 <= code.size(); at += 16) {
@@ -268,7 +270,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
   if (elf_version(EV_CURRENT) == EV_NONE) {
     return fail(ErrorCode::operating_system, "this libelf is too old");
   }
-  // libelf takes a writable pointer but only reads what was opened this way.
+  // libelf takes a writable pointer but only reads memory that was opened this way.
   const std::unique_ptr<Elf, ElfCloser> elf(
       elf_memory(const_cast<char*>(bytes.data()), bytes.size()));
   if (elf == nullptr || elf_kind(elf.get()) != ELF_K_ELF) {
@@ -368,7 +370,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
         kernel->code_bytes =
             static_cast<uint32_t>(std::min<uint64_t>(section.header.sh_size, UINT32_MAX));
         kernel->has_wait = has_wait(section.bytes);
-        // Where .nv.info holds no REGCOUNT, the code section's sh_info does.
+        // If .nv.info has no REGCOUNT, the code section's sh_info holds the count.
         if (kernel->registers == 0) kernel->registers = section.header.sh_info >> 24;
       }
     }

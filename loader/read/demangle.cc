@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
-// libstdc++'s demangler without its memory: hands the name over piece by piece. Not in a header, but
-// in every libstdc++.a since GCC 4.3; the loader and the tools link that one.
+// libstdc++'s demangler without allocation: it passes the name on piece by piece. It is declared in
+// no header, but every libstdc++.a since GCC 4.3 has it; the loader and the tools link that one.
 extern "C" int __gcclibcxx_demangle_callback(const char* symbol,
                                              void (*use)(const char*, size_t, void*), void* data);
 
@@ -21,8 +21,8 @@ struct Output {
   jmp_buf too_long;
 };
 
-// The demangler cannot be told to stop, and would go on for hours. It is C and holds nothing that a
-// jump out of it would lose.
+// The demangler cannot be told to stop, and might go on for hours. It is written in C and holds
+// nothing that a longjmp() out of it would lose.
 void append(const char* piece, size_t length, void* data) {
   auto* const output = static_cast<Output*>(data);
   if (length > output->capacity - output->length) longjmp(output->too_long, 1);
@@ -39,7 +39,7 @@ size_t demangle_into(const char* symbol, Output* output) {
 }  // namespace
 
 std::string demangle(const std::string& symbol) {
-  // Names of types alone ("i") would be taken for symbols, too.
+  // Otherwise the demangler would accept mangled types such as "i", too.
   if (!std::string_view(symbol).starts_with("_Z")) return {};
   std::string text(std::min(kMaxReadableNameBytes, kMaxReadableShare * symbol.size()), '\0');
   Output output{text.data(), text.size(), 0, {}};

@@ -8,7 +8,7 @@
 namespace fibshim {
 namespace {
 
-// Edits (insert, remove, exchange) that turn `a` into `b`; words are short.
+// Returns how many edits (insert, remove, replace) turn `a` into `b`. Both must be short.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -24,7 +24,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// What C, PyTorch and NumPy call the types.
+// Names from C, PyTorch, NumPy and CUDA, and ours.
 struct OtherName {
   std::string_view name, ours;
 };
@@ -35,7 +35,7 @@ constexpr OtherName kOtherNames[] = {
     {"char", "int8"},     {"short", "int16"},     {"args", "arguments"}, {"smem", "shared_mem"},
 };
 
-// What a file says may stand in a message: it must neither steer the terminal nor fill it.
+// A message may quote a file, so it must neither control the terminal nor flood it.
 constexpr size_t kMaxMessageBytes = 1000;
 
 std::string printable(std::string text) {
@@ -98,7 +98,7 @@ std::string format_diagnostic(const Diagnostic& diagnostic) {
 
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& accepted) {
-  constexpr size_t kLongestWord = 64;  // a longer one was no typing mistake
+  constexpr size_t kLongestWord = 64;  // a longer word is no typing mistake
   if (word.empty() || word.size() > kLongestWord) return {};
   for (const OtherName& other : kOtherNames) {
     if (word != other.name) continue;

@@ -1,4 +1,4 @@
-// What the loader has to say about a config folder, and the table of rules behind it.
+// The loader's findings about a config folder, and the table of rules behind them.
 //
 // A folder is read to its end: every finding is kept, none stops the reading. One row of rules.def
 // names a rule, says what a finding of it does, and explains it (`fibshim check --explain RULE`).
@@ -38,7 +38,7 @@ struct RuleInfo {
   const char* explanation;  // why it is wrong and what to do; a few sentences
 };
 
-// By Rule.
+// Indexed by Rule.
 inline constexpr RuleInfo kRules[] = {
 #define RULE(rule, name, effect, explanation) {Rule::rule, name, Effect::effect, explanation},
 #include "loader/read/rules.def"
@@ -48,7 +48,7 @@ inline constexpr size_t kRuleCount = sizeof(kRules) / sizeof(kRules[0]);
 
 constexpr const RuleInfo& rule_info(Rule rule) { return kRules[static_cast<size_t>(rule)]; }
 
-// The rule of that name, or nullptr.
+// Returns the rule of that name, or nullptr.
 const RuleInfo* find_rule(std::string_view name);
 
 // A place in a file. Lines and columns count from 1, columns in characters; 0 means the whole file.
@@ -58,7 +58,7 @@ struct Place {
   uint32_t column = 0;
 };
 
-// A Place without the copy of its file's name. `file` outlives the folder's reading.
+// A Place that does not copy its file's name. `file` must outlive the reading of the folder.
 struct Mark {
   const std::string* file = nullptr;
   uint32_t line = 0;
@@ -73,46 +73,47 @@ struct Diagnostic {
   Rule rule;
   std::string message;  // what was found, and what is accepted
   std::string hint;     // what to do, or empty
-  std::string meant;    // the key that the misspelt one at `place` must be; empty: not certain
+  std::string meant;    // the key that the misspelt one at `place` must be; empty if not certain
 };
 
-// "error", "warning" or "note".
+// Returns "error", "warning" or "note".
 const char* severity_name(Severity severity);
 
-// "file:line:col: error: message [rule]", with "; hint" before the rule when there is one.
+// Returns "file:line:col: error: message [rule]", with "; hint" before the rule if there is one.
 std::string format_diagnostic(const Diagnostic& diagnostic);
 
-// The accepted word that `word` was probably meant to be, or an empty view. Knows what other languages
-// call the types, too.
+// Returns the accepted word that `word` was probably meant to be, or an empty view. Also knows the
+// names of types in other languages.
 std::string_view nearest_word(std::string_view word, const std::vector<std::string_view>& accepted);
 
-// The same where no other word comes as near, nor nearly; else an empty view.
+// Returns nearest_word() if no other accepted word is about as near; else an empty view.
 std::string_view only_word(std::string_view word, const std::vector<std::string_view>& accepted);
 
-// "a, b and c", each in double quotes.
+// Returns a text such as "a, b and c", with each word in double quotes.
 std::string list_words(const std::vector<std::string_view>& words, const char* last = "and");
 
-inline constexpr uint32_t kMaxSuggestions = 100;  // of one folder: each looks at every known word
+// Per folder. Each suggestion compares with every known word.
+inline constexpr uint32_t kMaxSuggestions = 100;
 
-// Keeps what is said, up to kMaxFindings, and counts all. Messages are cut to 1000 bytes, and
-// control characters in them written as \xNN. Not thread-safe.
+// Keeps up to kMaxFindings findings, and counts all. Messages are cut to 1000 bytes, and control
+// characters in them are written as \xNN. Not thread-safe.
 class Diagnostics {
  public:
   void add(Rule rule, Place place, std::string message, std::string hint = {},
            std::string_view meant = {});
 
-  // "did you mean \"x\"?" of the nearest word, or nothing.
+  // Returns "did you mean \"x\"?" with the nearest word, or "".
   bool has_suggestions_left() const { return suggestion_count_ < kMaxSuggestions; }
   std::string suggestion(std::string_view word, const std::vector<std::string_view>& accepted);
 
-  // Sorts by file, line, column; what is equal keeps the order in which it was found.
+  // Sorts by file, line and column. The sort is stable.
   void sort();
 
   const std::vector<Diagnostic>& all() const { return all_; }
   bool has(Rule rule, Mark mark) const;
   // Moves all findings out.
   std::vector<Diagnostic> release();
-  bool is_full() const;  // more is counted, and need not be looked for
+  bool is_full() const;  // further findings are only counted
   uint32_t error_count() const { return error_count_; }
   uint32_t warning_count() const { return warning_count_; }
   uint32_t note_count() const { return note_count_; }

@@ -1,7 +1,7 @@
-// Fatbins: the images that one holds, still compressed (fatbin_payload.h decompresses them).
+// Lists the images in a fatbin, still compressed (fatbin_payload.h decompresses them).
 //
 // Pure functions over bytes. The bytes may be truncated or hostile: every read is bounded, and
-// what does not add up is an Error (invalid_image), never a crash.
+// inconsistent input gives an Error (invalid_image), never a crash.
 #pragma once
 
 #include <stdint.h>
@@ -13,7 +13,7 @@
 
 namespace fibshim {
 
-// Whether they begin as a fatbin's region does: without the wrapper struct.
+// True if the bytes begin with the magic of a fatbin region (not with the wrapper struct).
 bool has_fatbin_magic(std::string_view bytes);
 
 enum class FatbinEntryKind : uint8_t { ptx, elf, other };
@@ -21,7 +21,7 @@ enum class FatbinCompression : uint8_t { none, lz4, zstd };
 
 struct FatbinEntry {
   FatbinEntryKind kind;
-  uint16_t kind_number;  // as the entry's header says: 1 PTX, 2 ELF
+  uint16_t kind_number;  // from the entry's header: 1 is PTX, 2 is ELF
   uint16_t sm;
   FatbinCompression compression;
   uint64_t stored_bytes;     // in the file, without padding
@@ -36,8 +36,8 @@ struct FatbinInfo {
 // Reads a fatbin region (magic 0xba55ed50) or several, one after another.
 Result<FatbinInfo> read_fatbin(std::string_view bytes);
 
-// The bytes of the one region that the input begins with: what the driver takes as one image. 0 when
-// it begins with none, or is shorter than that.
+// Returns the size of the first region of the input, which the driver takes as one image. Returns 0
+// if the input does not begin with a region, or is shorter than its header states.
 size_t fatbin_region_bytes(std::string_view bytes);
 
 }  // namespace fibshim

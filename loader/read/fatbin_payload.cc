@@ -29,7 +29,7 @@ Result<std::string_view> unpack_payload(const FatbinEntry& entry, std::string* m
         ZSTD_decompress(memory->data(), size, entry.payload.data(), entry.payload.size());
     is_whole = ZSTD_isError(got) == 0 && got == size;
   } else {
-    // A block without a frame: its size is known only from the entry.
+    // An LZ4 block without a frame: only the entry states its size.
     const int got =
         LZ4_decompress_safe(entry.payload.data(), memory->data(),
                             static_cast<int>(entry.payload.size()), static_cast<int>(size));

@@ -1,4 +1,5 @@
-// Unpacks what nvcc has compressed: the images in a fatbin, as the driver does when it loads them.
+// Decompresses the images in a fatbin that nvcc has compressed, as the driver does when it loads
+// them.
 #pragma once
 
 #include <optional>
@@ -7,18 +8,20 @@
 
 namespace fibshim {
 
-// The entry's image: an ELF file or PTX text, in `memory` where it was compressed, which may be used again
-// for the next. An entry that is damaged, or larger than kMaxImageBytes, is an Error (invalid_image).
+// Returns the entry's image: an ELF file or PTX text. If it was compressed, it lies in `memory`,
+// which may be reused for the next entry. Fails with invalid_image if the entry is damaged or
+// larger than kMaxImageBytes.
 Result<std::string_view> unpack_payload(const FatbinEntry& entry, std::string* memory);
 
-// A zstd frame at the beginning of `bytes`, with the number of bytes that it takes there.
+// An unpacked zstd frame, and the number of bytes that the compressed frame takes.
 struct UnpackedFrame {
   std::string raw;
   size_t stored_bytes;
 };
 
-// Unpacks such a frame where a cubin is in it, and takes off the budget what it unpacked, at least
-// kFrameProbeBytes. Nothing: something else is in it, or the budget is too small.
+// Unpacks the zstd frame at the beginning of `bytes` if it contains a cubin, and charges the
+// unpacked bytes, at least kFrameProbeBytes, to the budget. Returns nothing if the frame contains
+// something else or the budget is too small.
 constexpr size_t kFrameProbeBytes = size_t{128} << 10;
 std::optional<UnpackedFrame> unpack_cubin_frame(std::string_view bytes, uint64_t* budget);
 

@@ -45,7 +45,7 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
     std::vector<std::string_view> given;
     for (const JsonValue::Member& member : object.members()) given.push_back(member.key);
     const std::string_view meant = nearest_word(key, given);
-    // A misspelt key that has been reported as unknown is one mistake, not two.
+    // Do not report a key as missing if its misspelling has been reported as unknown.
     for (const JsonValue::Member& member : object.members()) {
       if (member.key == meant && diagnostics->has(Rule::unknown_key, member.key_mark)) return value;
     }
@@ -60,13 +60,13 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
   for (const JsonValue::Member& member : object.members()) {
     if (std::find(accepted.begin(), accepted.end(), member.key) != accepted.end()) continue;
     if (diagnostics->is_full()) {
-      diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
+      diagnostics->add(Rule::unknown_key, {}, "");  // only counted
       continue;
     }
     const std::string hint = diagnostics->suggestion(member.key, accepted);
     std::string_view meant;
     if (!hint.empty()) meant = only_word(member.key, accepted);
-    if (object.find(meant)) meant = {};  // it stands there already
+    if (object.find(meant)) meant = {};  // the object has that key already
     diagnostics->add(Rule::unknown_key, member.key_mark,
                      "unknown key " + in_quotes(member.key) + " in " + what + "; accepted are " +
                          list_words(accepted),

@@ -1,30 +1,32 @@
-// Reads the keys of one JSON object and says what is wrong with them.
+// Reads the keys of one JSON object and reports what is wrong with them.
 //
-// Every reader returns a value that can be used, or nothing after having reported why. `what` names
-// the thing in messages, quotes included where it is a key: "\"benefit\"", "an entry of \"grid\"".
+// Every reader returns a valid value, or nothing after reporting why. `what` names the value in
+// messages, with quotes if it is a key: "\"benefit\"", "an entry of \"grid\"".
 #pragma once
 
 #include "loader/read/json_document.h"
 
 namespace fibshim {
 
-// A name and where it stands.
+// A name and its place.
 struct MarkedName {
   std::string name;
   Mark mark;
 };
 bool has_name(const std::vector<MarkedName>& names, std::string_view wanted);
 
-// Reports a wrong-type unless `value` is of that kind. A missing value is reported by nobody here.
+// Returns whether `value` is of that kind; reports wrong-type if it is of another. For a missing
+// value returns false and reports nothing.
 bool expect_kind(JsonValue value, JsonKind kind, const std::string& what, Diagnostics* diagnostics);
 
-// Reports a limit when the array or object has more than kMaxEntries entries.
+// Returns false after reporting `limit` if the array or object has more than kMaxEntries entries.
 bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics);
 
-// The same of the axes of a shape, and kMaxRank.
+// The same for the axes of a shape, with kMaxRank.
 bool check_rank(JsonValue shape, const std::string& what, Diagnostics* diagnostics);
 
-// The member `key`; reports missing-key at the object when there is none. `what` names the object.
+// Returns the member `key`; reports missing-key at the object if there is none. `what` names the
+// object.
 JsonValue require_member(JsonValue object, std::string_view key, const std::string& what,
                          Diagnostics* diagnostics);
 
@@ -32,17 +34,17 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
 void accept_only(JsonValue object, const std::vector<std::string_view>& accepted,
                  const std::string& what, Diagnostics* diagnostics);
 
-// A string without NULs, not empty.
+// Reads a string that is not empty and contains no NUL.
 std::optional<MarkedText> read_text(JsonValue value, const std::string& what,
                                     Diagnostics* diagnostics);
 
-// A name: not empty, shorter than kMaxNameLength, no control characters.
+// Reads a name: not empty, shorter than kMaxNameLength, without control characters.
 std::optional<MarkedName> read_name(JsonValue value, const std::string& what,
                                     Diagnostics* diagnostics);
 bool check_name(std::string_view name, Mark mark, const std::string& what,
                 Diagnostics* diagnostics);
 
-// A name that expressions can use.
+// Checks that expressions can use the name: an identifier that is not the name of a function.
 bool check_identifier(std::string_view name, Mark mark, const std::string& what,
                       Diagnostics* diagnostics);
 
@@ -51,7 +53,7 @@ std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t hig
 std::optional<bool> read_boolean(JsonValue value, const std::string& what,
                                  Diagnostics* diagnostics);
 
-// "name" in double quotes.
+// Returns the name in double quotes.
 std::string in_quotes(std::string_view name);
 
 }  // namespace fibshim

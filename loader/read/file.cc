@@ -35,7 +35,7 @@ tl::unexpected<Error> cannot_read(const std::string& path, const std::string& wh
   return fail(code, "cannot read " + path + ": " + why);
 }
 
-// Errors are those of the file at hand: who calls this names it.
+// Error messages do not name the file; the caller adds its name.
 Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
   const auto failed = [](const std::string& why) { return fail(ErrorCode::operating_system, why); };
   struct stat status {};
@@ -46,8 +46,8 @@ Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
   };
   if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
 
-  // The size may change while reading: what counts is what is there to read. One byte more is asked for
-  // than there should be: what comes short of that has reached the end.
+  // The size may change meanwhile, so the bytes actually read count. One byte more than the size is
+  // asked for: a read that returns exactly the size has reached the end.
   FileContent content{{}, stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
   bytes.resize(static_cast<size_t>(status.st_size) + 1);
@@ -74,7 +74,7 @@ bool is_within(std::string_view path, std::string_view folder) {
          (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-// Where the descriptor's file lies by now; empty without /proc.
+// Returns the current path of the descriptor's file, or "" without /proc.
 std::string path_of(int fd) {
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   std::string path(4096, '\0');
@@ -84,11 +84,11 @@ std::string path_of(int fd) {
   return path;
 }
 
-// Follows a path as the kernel does, but one name at a time: what each name stood for when it was
-// stepped on is what the next one was looked up in.
+// Follows a path as the kernel does, but one name at a time: each name is looked up in the very
+// folder whose stamp was recorded in the step before.
 class Walk {
  public:
-  // Errno, or 0. A relative path is meant from the working directory.
+  // Returns an errno or 0. A relative path starts at the working directory.
   int go(const std::string& path) {
     std::string rest = path;
     if (path.empty()) return ENOENT;
@@ -123,14 +123,14 @@ class Walk {
 
   std::vector<WayStep> take_steps() { return std::move(steps_); }
 
-  // Of what the path names, links resolved: the names that the walk went by. Where a link of /proc
-  // leads, that has no names.
+  // The path of the file, with links resolved: the names that the walk followed. After a link of
+  // /proc there are no such names, and the kernel is asked.
   std::string path() const {
     if (has_left_names_) return path_of(at_.get());
     return path_.empty() ? "/" : path_;
   }
 
-  // What the path names, opened anew with `flags`.
+  // Opens the file that the path names again, with `flags`.
   FileDescriptor open_last(int flags) const {
     struct stat status {};
     struct stat opened {};
@@ -144,7 +144,7 @@ class Walk {
   }
 
  private:
-  static constexpr int kMaxLinks = 40;  // the kernel's
+  static constexpr int kMaxLinks = 40;  // as in the kernel
   static constexpr int kFlags = O_PATH | O_CLOEXEC;
 
   int start() {
@@ -158,7 +158,7 @@ class Walk {
     return 0;
   }
 
-  // `target`: where a link leads to; the walk stays in the link's folder then.
+  // If `name` is a link, sets `target` to its text and stays in the link's folder.
   int step(const std::string& name, std::string* target) {
     FileDescriptor next(openat(at_.get(), name.c_str(), kFlags | O_NOFOLLOW));
     struct stat status {};
@@ -171,7 +171,7 @@ class Walk {
     }
     if (S_ISLNK(status.st_mode)) {
       struct statfs system {};
-      // Links of /proc lead where no text says: the kernel alone can follow them.
+      // Only the kernel can follow a link of /proc: its text is not a path to the target.
       if (fstatfs(at_.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC) {
         next = FileDescriptor(openat(at_.get(), name.c_str(), kFlags));
         has_left_names_ = true;
@@ -209,7 +209,7 @@ FileStamp stamp_of(const struct stat& status, int fd) {
   FileStamp stamp{static_cast<uint64_t>(status.st_size), status.st_mode, status.st_uid,
                   status.st_gid, (status.st_mode & S_IWGRP) != 0};
   if (!stamp.may_have_acl || fd < 0) return stamp;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);  // for O_PATH, too
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);  // works for O_PATH, too
   const bool has_none = getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) < 0 &&
                         (errno == ENODATA || errno == EOPNOTSUPP);
   stamp.may_have_acl = !has_none;
@@ -274,15 +274,15 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
   how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   FileDescriptor fd;
-  // EAGAIN: something was renamed meanwhile, and the kernel cannot tell.
+  // EAGAIN: something was renamed meanwhile, and the kernel cannot tell whether the path is inside.
   for (int attempt = 0; attempt < 8; ++attempt) {
     fd = FileDescriptor(
         static_cast<int>(syscall(SYS_openat2, fd_.get(), relative.c_str(), &how, sizeof how)));
     if (fd || errno != EAGAIN) break;
   }
   if (fd) return fd;
-  // Kernels before 5.6 and some sandboxes lack the call, and it refuses every absolute link, one
-  // that ends up inside too: there, where the opened file lies decides.
+  // Kernels before 5.6 and some sandboxes lack the call, and it refuses every absolute link, even
+  // one that leads back inside. In these cases the path of the opened file decides.
   const bool is_undecided =
       errno == EXDEV || errno == ENOSYS || errno == EPERM || errno == E2BIG || errno == EAGAIN;
   if (is_undecided) {

@@ -1,10 +1,10 @@
 // Reads whole files, with a bound. Only regular files are read: a FIFO or device below a config
 // folder must not hang an engine.
 //
-// What lies below a config folder is reached through a RootFolder, which opens nothing outside:
-// neither "..", nor a link, nor a link that is exchanged in between leads out. The stamp of a file
-// is taken from the descriptor that its bytes come from. The folder itself is reached step by step,
-// and what was stepped on is kept: who can write there decides which folder the path names.
+// Files below a config folder are opened through a RootFolder, which opens nothing outside:
+// neither "..", nor a link, nor a link that is exchanged meanwhile leads out. The stamp of a file
+// is taken from the descriptor that its bytes come from. The folder itself is reached one name at a
+// time, and each step is recorded: whoever can write there decides which folder the path names.
 #pragma once
 
 #include <optional>
@@ -24,10 +24,10 @@ struct FileStamp {
   uint32_t mode;  // with the file's type
   uint32_t uid;
   uint32_t gid;
-  bool may_have_acl;  // of a file that its group can write: the group's right may be others'
+  bool may_have_acl;  // group-writable, and the group bits may be the mask of an ACL
 };
 
-// `fd`: the file that the status is of, O_PATH or not; -1: not at hand.
+// `fd`: descriptor of the file that `status` describes (may be O_PATH), or -1 if none is open.
 FileStamp stamp_of(const struct stat& status, int fd = -1);
 
 struct FileContent {
@@ -35,16 +35,16 @@ struct FileContent {
   FileStamp stamp;
 };
 
-// A folder or link on the way from "/" to what a path names, which comes last.
+// A folder or link on the way from "/" to the file that a path names. That file is the last step.
 struct WayStep {
   std::string path;
   FileStamp stamp;
-  FileStamp holder;  // the folder that it was found in; of "/" itself mode 0
+  FileStamp holder;  // the folder that contains it; mode 0 for "/" itself
 };
 
-// The file's bytes. Fails with file_not_found when it does not exist, with operating_system when
-// it cannot be read, is not a regular file or is larger than `max_bytes`; the message names the
-// path.
+// Returns the file's bytes. Fails with file_not_found if it does not exist, and with
+// operating_system if it cannot be read, is not a regular file or is larger than `max_bytes`. The
+// message names the path.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
 
 // A file, and the folders and links that led to it.
@@ -53,15 +53,15 @@ struct FileOnWay {
   std::vector<WayStep> way;
 };
 
-// As read_file().
+// Fails as read_file() does.
 Result<FileOnWay> read_with_way(const std::string& path, size_t max_bytes);
 
-// What stands in a file's place until git-lfs gets it.
+// True if the bytes are the placeholder that git-lfs leaves until it fetches the file.
 bool is_lfs_pointer(std::string_view bytes);
 inline constexpr char kLfsPointer[] =
     "a Git LFS pointer in place of the file; run \"git lfs pull\"";
 
-// Closes a descriptor.
+// Owns a descriptor and closes it.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd = -1) : fd_(fd) {}
@@ -81,13 +81,13 @@ class FileDescriptor {
   int fd_;
 };
 
-// A config folder that is held open: it stays this one when the link that led here is repointed.
+// A config folder that is held open. It stays the same folder if a link in its path is repointed.
 class RootFolder {
  public:
-  RootFolder() = default;  // none: everything fails
+  RootFolder() = default;  // no folder: every call fails
 
-  // Fails with file_not_found or operating_system; the message is the system's. What it tells of the
-  // folder is the folder's that is held, whatever becomes of `path` meanwhile.
+  // Fails with file_not_found or operating_system, with the system's message. All members describe
+  // the folder that is held open, even if `path` is exchanged meanwhile.
   static Result<RootFolder> open(const std::string& path);
 
   const std::string& path() const { return path_; }  // absolute, links resolved
@@ -96,14 +96,14 @@ class RootFolder {
   uint64_t inode() const { return inode_; }
   const std::vector<WayStep>& way() const { return way_; }
 
-  // Opens what lies at `relative`. invalid_value: it would lie outside the folder.
+  // Opens the file or folder at `relative`. Fails with invalid_value if it lies outside the folder.
   Result<FileDescriptor> open_below(const std::string& relative, int flags) const;
 
-  // As read_file().
+  // Fails as read_file() does, and as open_below() does.
   Result<FileContent> read(const std::string& relative, size_t max_bytes) const;
 
-  // The stamp of what `relative` names, and nothing of what it holds: links may lead outside.
-  // Nothing when there is none.
+  // Returns the stamp of what `relative` names, or nothing if nothing is there. Links may lead
+  // outside the folder, so callers get the stamp only, never contents.
   enum class Links : uint8_t { followed, kept };  // kept: the stamp of a link itself
   std::optional<FileStamp> stamp_below(const char* relative, Links links = Links::followed) const;
 

@@ -1,9 +1,9 @@
 // Lets the statically linked unwinder work with a glibc before 2.35.
 //
-// libgcc's unwinder, built where glibc has _dl_find_object, calls it and knows no other way, so a
-// program that carries that unwinder would not start with glibc 2.34. This is the same function by
-// dl_iterate_phdr, which every glibc has. Slower, which only a thrown exception notices. It stays
-// inside the library that it is linked into.
+// If libgcc's unwinder is built with a glibc that has _dl_find_object, it calls that function and
+// has no other way, so a program with that unwinder would not start with glibc 2.34. This is the
+// same function by dl_iterate_phdr, which every glibc has. It is slower, but only thrown exceptions
+// pay for that. The symbol is hidden inside the library that this file is linked into.
 #include <dlfcn.h>
 
 #ifdef DLFO_STRUCT_HAS_EH_DBASE

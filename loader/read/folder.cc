@@ -36,7 +36,7 @@ class FolderWalk {
     open_.push_back({static_cast<dev_t>(root.device()), static_cast<ino_t>(root.inode())});
   }
 
-  // Names in the root that look like one of ours, and are none: nothing below them would be read.
+  // Reports entries of the root whose names are misspellings of ours: nothing below them is read.
   void report_misspelt() {
     const auto opened = listing_->root.open_below(".", O_RDONLY | O_DIRECTORY);
     if (!opened) return;
@@ -54,12 +54,12 @@ class FolderWalk {
     });
   }
 
-  // By the folder that is open, never by its path: that may lead elsewhere by now.
+  // Looks in the open folder, never at its path, which may lead elsewhere by now.
   bool is_there(const char* name) const {
     return listing_->root.stamp_below(name, RootFolder::Links::kept).has_value();
   }
 
-  // Collects the *.json below `relative`. A folder that is not there has none.
+  // Returns the sorted *.json files below `relative`; none if that folder does not exist.
   std::vector<std::string> collect(const std::string& relative) {
     found_.clear();
     walk(relative);
@@ -81,8 +81,8 @@ class FolderWalk {
                       std::move(hint));
   }
 
-  // Hands every name that is not hidden, and its DT_ type, to `use` until that returns false. Not readdir():
-  // that asks for what is known here, and allocates for every folder.
+  // Passes each name that is not hidden and its DT_ type to `use` until that returns false. Does
+  // not use readdir(), which allocates for every folder and asks for what is known here.
   template <class Use>
   static void for_each_entry(int fd, const Use& use) {
     alignas(dirent64) char buffer[16384];
@@ -98,9 +98,9 @@ class FolderWalk {
   struct Entry {
     std::string name;
     unsigned char type;  // links followed
-    bool is_loop;        // a link that leads nowhere but to itself
+    bool is_loop;        // a link that leads back to itself
   };
-  // What a folder holds, as any thread can read it.
+  // The contents of one folder. Any thread can read them.
   struct Contents {
     std::optional<Error> error;  // the rest is empty then
     Identity self{};
@@ -134,13 +134,13 @@ class FolderWalk {
     return contents;
   }
 
-  // Null where there are many of them: one such folder alone is in memory.
+  // Returns null for a folder with many entries: only one such folder is in memory at a time.
   std::unique_ptr<Contents> read_ahead(const std::string& relative) const {
     auto contents = read(relative, kMaxAheadEntries);
     return contents->entries.size() <= kMaxAheadEntries ? std::move(contents) : nullptr;
   }
 
-  // `contents`: null where the folder was not read ahead.
+  // `contents`: null if the folder was not read ahead.
   void walk(const std::string& relative, std::unique_ptr<Contents> contents = nullptr) {
     if (is_too_large()) return;
     if (contents == nullptr) contents = read(relative, kMaxFolderFiles);
@@ -187,12 +187,13 @@ class FolderWalk {
       } else if (is_loop) {
         error(below, "a link that comes back to itself");
       } else if (name.size() > kJson.size() && name.ends_with(kJson)) {
-        found_.push_back(below);  // whatever it is: reading it says what is wrong
+        found_.push_back(below);  // of any file type: reading it reports a wrong one
       }
     }
     open_.push_back(contents->self);
     contents.reset();
-    // One level's alone: folders inside one another must not have threads each.
+    // Only the folders of one level are read ahead; otherwise nested folders would each start
+    // threads.
     Ahead<Contents> ahead(folders.size(), is_ahead_ ? SIZE_MAX : kFoldersPerThread,
                           [&](size_t i) { return read_ahead(folders[i]); });
     const bool was_ahead =
@@ -210,13 +211,12 @@ class FolderWalk {
   FolderListing* listing_;
   Diagnostics* diagnostics_;
   std::vector<std::string> found_;
-  std::vector<Identity>
-      open_;  // the root and the folders that lead to this one: a link may come back
+  std::vector<Identity> open_;  // the root and the folders that lead to this one, to detect loops
   size_t entries_ = 0;
-  bool is_ahead_ = false;  // of an outer folder those inside are read ahead
+  bool is_ahead_ = false;  // the folders of an outer level are being read ahead
 };
 
-constexpr size_t kMostReported = 8;  // files that others can write
+constexpr size_t kMostReported = 8;  // of the files that others can write
 
 constexpr std::string_view kDefinitions = "definitions";
 constexpr std::string_view kFormat = "format";
@@ -228,7 +228,7 @@ std::string name_in_file(const SettingInfo& setting) {
   return lower(std::string_view(setting.name).substr(kPrefix.size()));
 }
 
-// Null: no setting has that name, which is reported. `accepted` is for the message.
+// Returns null after reporting it if no setting has that name. `accepted` is for the message.
 const SettingInfo* find_setting(const JsonValue::Member& member,
                                 const std::vector<std::string>& accepted,
                                 Diagnostics* diagnostics) {
@@ -253,7 +253,7 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   return nullptr;
 }
 
-// Nothing where the setting does not take the value, which is reported.
+// Returns nothing after reporting it if the setting does not accept the value.
 std::optional<std::string> accept_setting_value(const SettingInfo& setting, const std::string& what,
                                                 const std::string& text, const Mark& mark,
                                                 Diagnostics* diagnostics) {
@@ -267,7 +267,7 @@ std::optional<std::string> accept_setting_value(const SettingInfo& setting, cons
   return std::nullopt;
 }
 
-// A value that the setting takes.
+// Returns a value that the setting accepts, or nothing after reporting why.
 std::optional<std::string> read_setting_value(const SettingInfo& setting, const std::string& what,
                                               JsonValue value, Diagnostics* diagnostics) {
   if (setting.id == SettingId::quarantine && value.kind() == JsonKind::integer) {
@@ -279,7 +279,7 @@ std::optional<std::string> read_setting_value(const SettingInfo& setting, const 
   return accept_setting_value(setting, what, text->text, value.mark(), diagnostics);
 }
 
-// One definition's, or those of all that a glob fits.
+// Reads the settings of one definition, or of all definitions that a glob matches.
 void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnostics* diagnostics) {
   std::vector<std::string> accepted;
   for (const SettingId id : {SettingId::on_error, SettingId::shadow, SettingId::on_mismatch}) {
@@ -381,7 +381,7 @@ void TrustCheck::check(const std::string& relative, const FileStamp& stamp) {
 
 void TrustCheck::finish() {
   if (found_.empty()) return;
-  // One line takes all the rights away, on the way and below.
+  // One command line removes all the write permissions, on the way and below.
   std::string ways;
   for (size_t i = 0; i < way_count_; ++i) {
     if (found_[i].is_mode) ways += " " + found_[i].path;
@@ -392,7 +392,7 @@ void TrustCheck::finish() {
       (command.empty() ? "put the config folder where nobody else can exchange it"
                        : "take the right away (" + command + ")") +
       std::string(", or say with FIBSHIM_TRUST whom to trust");
-  std::ranges::sort(found_, {}, &Distrust::path);  // as findings are: what to do comes last
+  std::ranges::sort(found_, {}, &Distrust::path);  // as findings, so that the hint comes last
   for (Distrust& distrust : found_) {
     const bool is_last = &distrust == &found_.back();
     diagnostics_->add(Rule::untrusted, {std::move(distrust.path), 0, 0}, std::move(distrust.why),
@@ -467,7 +467,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     const bool is_repeated = std::any_of(
         known.begin(), known.end(), [&](const auto& other) { return other.first == found->name; });
     if (is_repeated) {
-      // The same key in another case; JSON itself sees two keys.
+      // The same key in another letter case; to JSON these are two keys.
       diagnostics->add(Rule::duplicate_key, member.key_mark,
                        "setting " + in_quotes(member.key) + " is there twice");
       continue;

@@ -1,4 +1,4 @@
-// Which files make up a config folder, and its settings.
+// Lists the files of a config folder, checks who can write them, and reads the folder's settings.
 #pragma once
 
 #include "loader/read/fields.h"
@@ -12,10 +12,10 @@ struct PathStamp {
 };
 
 // Paths below the root, sorted, so that nothing depends on the file system's order. Hidden files
-// (editors' copies) are left out. Links are followed where they stay inside.
+// (editors' copies) are left out. Links are followed if they stay inside the folder.
 struct FolderListing {
   std::string given;   // as the user named it, without slashes at its end
-  uint32_t share = 0;  // that it has of the launches (shim/abi/folder_list.h); 0: all
+  uint32_t share = 0;  // its share of the launches (shim/abi/folder_list.h); 0: all
   RootFolder root;
   TrustRule trust;
   std::vector<PathStamp> folders;  // every folder listed
@@ -28,13 +28,13 @@ struct FolderListing {
   std::string shown(const std::string& relative) const { return given + "/" + relative; }
 };
 
-// Nothing when there is no such folder; diagnostics say why.
+// Returns nothing if the folder cannot be listed; diagnostics say why.
 std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
                                          Diagnostics* diagnostics);
 
-// Files and folders that others can write, and the way to them. After a few it only counts: a folder
-// that was unpacked with the wrong umask has thousands. finish() reports them, with one command that
-// mends all.
+// Collects the files and folders that others can write, including those on the way to the root.
+// After the first few it only counts: a folder unpacked with the wrong umask has thousands.
+// finish() reports them, with one command that mends all.
 class TrustCheck {
  public:
   TrustCheck(const FolderListing& listing, Diagnostics* diagnostics)
@@ -46,15 +46,15 @@ class TrustCheck {
  private:
   const FolderListing& listing_;
   Diagnostics* diagnostics_;
-  std::vector<Distrust> found_;  // on the way, and the first below
+  std::vector<Distrust> found_;  // those on the way, then the first few below the root
   size_t way_count_ = 0;
-  size_t count_ = 0;          // below
-  bool needs_chmod_ = false;  // something below does
+  size_t count_ = 0;          // of those below the root
+  bool needs_chmod_ = false;  // chmod helps for some of those below the root
 };
 
 inline constexpr char kSettingsFile[] = "fibshim.json";
 
-// What fibshim.json says of single definitions.
+// The settings of fibshim.json for one definition, or for all that a glob matches.
 struct DefinitionSetting {
   MarkedName definition;  // a name, or a glob over names
   SolutionOnError on_error = SolutionOnError::unset;
@@ -65,31 +65,33 @@ struct DefinitionSetting {
   bool fits(const std::string& name) const;
 };
 
-// "@10%"; "" for none (shim/abi/folder_list.h).
+// Returns a text such as "@10%", or "" for 0, which means no share (shim/abi/folder_list.h).
 std::string share_text(uint32_t share);
 
 struct FolderSetting {
   std::string text;
-  std::string file;  // that has it
+  std::string file;  // the fibshim.json that contains it
 };
 
 struct FolderSettings {
-  std::vector<std::pair<std::string, FolderSetting>> of_process;  // names with the FIBSHIM_ prefix
+  std::vector<std::pair<std::string, FolderSetting>> of_process;  // by name with prefix FIBSHIM_
   std::vector<DefinitionSetting> of_definitions;
   // Only solutions that claim batch invariance are used.
   bool requires_batch_invariant = false;
 
-  // What holds for a definition: its own name's, else the first glob's that fits it. May be null.
+  // Returns the entry with the definition's exact name, else the first glob that matches, else
+  // null.
   const DefinitionSetting* find(const std::string& definition) const;
 };
 
-// The format of config folders: raised when a folder may hold what an earlier fibshim would misread.
+// The format of config folders. It is raised when a folder may contain something that an earlier
+// fibshim would misread.
 inline constexpr int64_t kFolderFormat = 1;
 
-// False, and reported, where fibshim.json says that the folder has a later format.
+// Returns false after reporting it if fibshim.json says that the folder has a later format.
 bool is_known_format(JsonValue settings, Diagnostics* diagnostics);
 
-// In the file's order.
+// Settings are in the file's order.
 FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// Tells by the first bytes what a GPU image is.
+// Detects the format of a GPU image.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@ namespace fibshim {
 
 enum class ImageFormat : uint8_t { unknown, cubin, fatbin, ptx };
 
-// By the first bytes. A fatbin is its region, without the wrapper struct.
+// Decides by the first bytes. A fatbin is a region without the wrapper struct.
 ImageFormat detect_image_format(std::string_view bytes);
 
 }  // namespace fibshim

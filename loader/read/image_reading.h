@@ -1,4 +1,4 @@
-// What the readers of GPU images share: numbers within bytes, and how they refuse an image.
+// Helpers that the readers of GPU images share: numbers read from bytes, and errors.
 #pragma once
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 namespace fibshim {
 
-// All of it must lie within the bytes.
+// Requires that the whole value lies within `bytes`.
 template <class T>
 T read_at(std::string_view bytes, size_t offset) {
   T value;

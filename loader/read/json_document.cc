@@ -13,7 +13,7 @@ namespace {
 
 bool is_continuation_byte(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
-// Line and column (in characters) of byte `offset`; for error messages only, as it is linear.
+// Returns line and column (in characters) of byte `offset`. Takes linear time, so only for errors.
 Mark locate(std::string_view text, size_t offset, const std::string* file) {
   Mark mark{file, 1, 1};
   if (text.substr(0, 3) == "\xef\xbb\xbf")
@@ -29,7 +29,7 @@ Mark locate(std::string_view text, size_t offset, const std::string* file) {
   return mark;
 }
 
-// Says what is wrong with a text that the reader below has refused; names are nlohmann's.
+// Words the error for a text that the reader below has refused. Member names are nlohmann's.
 struct JsonFault : nlohmann::detail::json_sax_acceptor<nlohmann::json> {
   // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing
   // value - unexpected '}'; expected ..." -> "syntax error while parsing value - unexpected ..."
@@ -48,7 +48,7 @@ struct JsonFault : nlohmann::detail::json_sax_acceptor<nlohmann::json> {
 
 enum class CharClass : uint8_t { plain, quote, escape, control, multibyte };
 
-// What a character means in a string.
+// The meaning of each byte within a string.
 constexpr auto kCharClasses = [] {
   std::array<CharClass, 256> classes{};
   for (size_t i = 0; i < 0x20; ++i) classes[i] = CharClass::control;
@@ -58,7 +58,7 @@ constexpr auto kCharClasses = [] {
   return classes;
 }();
 
-// The bytes of the character at `at`; 0: it is not UTF-8.
+// Returns the length in bytes of the character at `at`, or 0 if it is not UTF-8.
 uint32_t utf8_length(const char* at, const char* end) {
   static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   const auto lead = static_cast<uint8_t>(*at);
@@ -84,8 +84,8 @@ void append_utf8(uint32_t code, std::string* out) {
 
 }  // namespace
 
-// Reads the text once, strictly (RFC 8259). nlohmann/json has no places, and takes ten times as long
-// for the sources that solutions carry, which nobody here looks at.
+// Reads the text once, strictly (RFC 8259). nlohmann/json records no places, and takes ten times as
+// long for the sources in solutions, which are not used here.
 class JsonReader {
  public:
   explicit JsonReader(JsonDocument* document)
@@ -93,7 +93,7 @@ class JsonReader {
     end_ = begin_ + document->text_.size();
     if (document->text_.starts_with("\xef\xbb\xbf")) at_ += 3;
     line_begin_ = at_;
-    // A guess that spares most files the growing: one node for every 24 bytes.
+    // One node for every 24 bytes is a guess that spares most files a reallocation.
     document->nodes_.reserve(document->text_.size() / 24 + 16);
     document->strings_.reserve(document->text_.size());
   }
@@ -104,7 +104,8 @@ class JsonReader {
     return at_ == end_;
   }
 
-  // What the text has too much of, at the last node; empty: it is no JSON.
+  // The limit that the text exceeds, at the last node, in words. After a failed read(), empty if
+  // the text is not JSON.
   const std::string& excess() const { return excess_; }
 
  private:
@@ -218,7 +219,7 @@ class JsonReader {
   }
   CharClass char_class() const { return kCharClasses[static_cast<uint8_t>(*at_)]; }
 
-  // What follows a backslash.
+  // Reads an escape, after its backslash.
   bool read_escape(std::string* out) {
     static constexpr std::string_view kEscapes = "\"\\/bfnrt";
     static constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
@@ -281,7 +282,7 @@ class JsonReader {
     last().kind = JsonKind::floating;
     last().floating = 0;
     const auto parsed = std::from_chars(first, at_, last().floating);
-    // Too small for a double is 0; too large is refused.
+    // A number too small for a double is 0; one too large is refused.
     return parsed.ec == std::errc() || std::find(first + 1, at_, '-') != at_;
   }
 
@@ -291,7 +292,7 @@ class JsonReader {
   const char* end_;
   const char* line_begin_;
   uint32_t line_ = 1;
-  uint32_t continuation_bytes_ = 0;  // of the line: columns count characters
+  uint32_t continuation_bytes_ = 0;  // in this line so far: columns count characters
   uint32_t depth_ = 0;
   std::string excess_;
 };
@@ -398,7 +399,7 @@ std::string_view JsonValue::string() const {
 
 MarkedText JsonValue::marked_string() const {
   MarkedText result{std::string(string()), mark(), {}};
-  // Escapes and characters of several bytes shift the columns: follow the text byte by byte.
+  // Escapes and multi-byte characters shift the columns, so follow the text byte by byte.
   std::string_view raw = document_->text_.substr(document_->nodes_[index_].source + 1);
   const bool is_plain = raw.substr(0, result.text.size()) == result.text &&
                         std::none_of(result.text.begin(), result.text.end(),

@@ -1,7 +1,8 @@
 // A JSON file as a tree in which every key and value knows its line and column.
 //
-// Read by a small strict reader; nlohmann/json words what is wrong with a text that it refuses. Values
-// are views: they live as long as the document. Not thread-safe, never throws but for lack of memory.
+// A small strict reader parses the text; nlohmann/json words the error for a text that it refuses.
+// Values are views: they live as long as the document. Not thread-safe; throws only for lack of
+// memory.
 #pragma once
 
 #include <deque>
@@ -12,14 +13,14 @@
 
 namespace fibshim {
 
-// A string from the JSON that still knows where each of its bytes stands: an expression, a regular
-// expression or a name template.
+// A string from the JSON with the place of each of its bytes: an expression, a regular expression
+// or a name template.
 struct MarkedText {
   std::string text;
   Mark mark;                      // of the opening quote
   std::vector<uint32_t> columns;  // of each byte; empty when byte i stands at mark.column + 1 + i
 
-  // The place of byte `i`; the one past the last byte is the closing quote's.
+  // Returns the place of byte `i`; for the index past the last byte, that of the closing quote.
   Mark at(size_t i) const;
 };
 
@@ -39,23 +40,25 @@ class JsonValue {
   explicit operator bool() const { return document_ != nullptr; }
   JsonKind kind() const;
   Mark mark() const;
-  // Of what comes next in the text; past the last line where nothing does.
+  // Returns the place of the node that follows this value in the text. If none follows, the line is
+  // UINT32_MAX.
   Mark next_mark() const;
 
   bool boolean() const;
   // An integer outside int64 has kind floating.
   int64_t integer() const;
-  double floating() const;  // of an integer too
+  double floating() const;  // works for an integer, too
   std::string_view string() const;
   MarkedText marked_string() const;
 
-  // Elements of an array, members of an object. The first of two equal keys holds.
+  // The elements of an array or the members of an object. If a key occurs twice, find() returns the
+  // first one.
   struct Member {
     std::string_view key;
     Mark key_mark;
     uint32_t index;
   };
-  size_t size() const;  // how many it has; of any other kind 0
+  size_t size() const;  // how many there are; 0 for any other kind
   std::vector<JsonValue> elements() const;
   std::vector<Member> members() const;
   JsonValue value_of(const Member& member) const { return {document_, member.index}; }
@@ -68,25 +71,26 @@ class JsonValue {
 
 class JsonDocument {
  public:
-  // Parses `text`, which must outlive the document. What is wrong goes to `diagnostics`; nullopt
-  // when there is no tree to read. Duplicate keys are reported, and the tree is given.
+  // Parses `text`, which must outlive the document. Reports errors to `diagnostics`, and returns
+  // nullopt if the text is no JSON or exceeds a limit. Duplicate keys are reported, but do not
+  // fail.
   static std::optional<JsonDocument> parse(std::string_view text, const std::string* file,
                                            Diagnostics* diagnostics);
 
   JsonValue root() const { return {this, 0}; }
-  void set_file(const std::string* file) { file_ = file; }  // of marks from now on
+  void set_file(const std::string* file) { file_ = file; }  // for marks made from now on
 
  private:
   friend class JsonValue;
   friend class JsonReader;
 
-  // Nodes lie in the order of the text; an object's members are a key node and a value each.
+  // Nodes are in the order of the text. Each member of an object is a key node and then a value.
   struct Node {
     JsonKind kind;
     bool is_key;
     uint32_t end;  // index past the last node below this one
     uint32_t line, column;
-    uint32_t source;  // byte of the text at which it starts
+    uint32_t source;  // byte of the text where the node starts
     union {
       bool boolean;
       int64_t integer;

@@ -26,7 +26,7 @@ void add_ptx(std::string_view bytes, Counts* counts) {
   }
 }
 
-// The entries of one kind, and of cubins those for the first architecture.
+// Adds the entries of one kind, those for the first architecture only.
 void add_entries(const FatbinInfo& fatbin, FatbinEntryKind kind, Counts* counts) {
   std::optional<uint16_t> sm;
   std::string memory;

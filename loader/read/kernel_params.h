@@ -1,4 +1,5 @@
-// How many parameters the kernels in a GPU image take, so that the driver need not be asked past the last one.
+// Counts the parameters of the kernels in a GPU image, so that the driver is not asked past the
+// last one.
 #pragma once
 
 #include <stdint.h>
@@ -9,11 +10,12 @@
 
 namespace fibshim {
 
-// What is unpacked of one fat binary at most; libcublasLt has a hundred times as much.
+// At most this much of one fatbin is unpacked; libcublasLt has a hundred times as much.
 inline constexpr size_t kMaxListedBytes = size_t{64} << 20;
 
-// By the kernels' names. Of a fat binary the cubins of the first architecture in it, or its PTX where it has
-// none: the kernels of the others are the same. Nothing of what cannot be read, or is beyond the limit.
+// Returns the parameter counts by kernel name. Of a fatbin it reads the cubins of the first
+// architecture, or the PTX if there are no cubins; other architectures have the same kernels.
+// Leaves out images that cannot be read or are beyond the limit.
 std::map<std::string, uint32_t> count_kernel_params(std::string_view image);
 
 }  // namespace fibshim

@@ -1,6 +1,6 @@
-// What one config folder may ask of the process that reads it, as one table: the man page lists it,
-// and a test goes beyond each. A folder beyond a limit is refused with a message that states it.
-// Those of the launch path itself are in snapshot.h, for the shim.
+// The limits of one config folder, as one table: the man page lists it, and a test exceeds each
+// limit. A folder beyond a limit is refused with a message that states the limit. The limits of the
+// launch path are in snapshot.h, for the shim.
 #pragma once
 
 #include "shim/abi/snapshot.h"
@@ -27,18 +27,18 @@ inline constexpr size_t kMaxExpressionNodes = 512;
 inline constexpr uint32_t kMaxExpressionNesting = 64;
 inline constexpr size_t kMaxSymbolLength = 16384;
 inline constexpr size_t kMaxDemangledLength = 8192;
-// A step may look at all of the symbol, so long ones get fewer: the most hostile ones that fuzzing and
-// thought came up with give up after 0.2 s.
+// A step may look at the whole symbol, so long symbols get fewer steps. The most hostile cases that
+// fuzzing and thought came up with give up after 0.2 s.
 inline constexpr uint32_t kMaxRegexSteps = 100000;
 inline constexpr size_t kLongSymbol = 1024;
 inline constexpr uint32_t kMaxLongSymbolRegexSteps = 10000;
 inline constexpr uint32_t kMaxRegexHeapKib = 1024;
 
 struct LimitInfo {
-  const char* name;  // of its test
+  const char* name;  // its test's name
   uint64_t value;
-  const char* meaning;  // what is counted, as the man page has it
-  const char* beyond;   // the rule that a folder beyond it breaks, or what happens
+  const char* meaning;  // what is counted, in the man page's words
+  const char* beyond;   // the rule that a folder beyond the limit breaks, or what happens
 };
 
 inline constexpr LimitInfo kLimits[] = {

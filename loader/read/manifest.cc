@@ -15,7 +15,7 @@ bool has_control_characters(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7f; });
 }
 
-// "<64 digits> <size> <path>", without the line's end.
+// Parses "<64 digits> <size> <path>", without the end of the line.
 std::optional<ManifestEntry> parse_line(std::string_view line) {
   ManifestEntry entry;
   const auto sha256 = parse_sha256(line.substr(0, 64));

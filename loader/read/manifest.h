@@ -1,13 +1,13 @@
-// What a signature stands for: a list of every file that a folder is served from, in
-// <folder>/fibshim.manifest, and its signature in <folder>/fibshim.manifest.minisig.
+// The manifest of a folder is what gets signed: <folder>/fibshim.manifest lists every file that the
+// folder is served from, and <folder>/fibshim.manifest.minisig is its signature.
 //
-// The list is canonical: the same files make the same bytes.
+// The manifest is canonical: the same files give the same bytes.
 //
 //   fibshim manifest 1
-//   <SHA-256> <size> <path below the folder>        one line a file, by path
+//   <SHA-256> <size> <path below the folder>        one line per file, sorted by path
 //
-// With a key required nothing of a folder is parsed that the list does not name with the very hash
-// of the bytes at hand, and every file that it names must be there.
+// If a key is required, a file is parsed only if the manifest names it with the hash of its bytes,
+// and every file that the manifest names must be there.
 #pragma once
 
 #include <map>
@@ -27,20 +27,20 @@ struct ManifestEntry {
   Sha256 sha256;
 };
 
-// Fails when a path cannot stand in a line.
+// Fails if a path contains control characters.
 Result<std::string> manifest_text(std::vector<ManifestEntry> entries);
 
-// A list whose signature has been verified.
+// A manifest whose signature has been verified.
 class SignedManifest {
  public:
-  // `key`: as read_public_key() takes it. The message says what is missing or wrong.
+  // `key`: as for read_public_key(). The error message says what is missing or wrong.
   static Result<SignedManifest> open(const RootFolder& root, const std::string& key, Trust trust);
-  // The same of a list's text alone, whoever has verified that.
+  // Parses the manifest's text, which the caller has verified.
   static Result<SignedManifest> parse(std::string_view text);
 
   bool has(const std::string& relative) const { return entries_.count(relative) != 0; }
 
-  // Why these bytes are not what was signed as `relative`; empty when they are.
+  // Says why these bytes are not those that were signed as `relative`; empty if they are.
   std::string difference(const std::string& relative, size_t size, const Sha256& sha256) const;
 
   const std::map<std::string, ManifestEntry, std::less<>>& entries() const { return entries_; }

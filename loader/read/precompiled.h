@@ -1,5 +1,5 @@
-// What most files here include, which make compiles once for them (Makefile). A file names what it needs itself all the
-// same.
+// The headers that most files here include; the Makefile precompiles them. Each file still includes
+// what it needs.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

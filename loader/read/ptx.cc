@@ -14,7 +14,7 @@ bool is_word_char(char c) {
          c == '$' || c == '%';
 }
 
-// Walks over PTX word by word. Words are runs of non-blank characters; comments are left out.
+// Reads PTX word by word. Words are runs of non-blank characters; comments are skipped.
 class PtxWords {
  public:
   explicit PtxWords(std::string_view text) : text_(text) {}
@@ -37,7 +37,8 @@ class PtxWords {
     return text_.substr(begin, at_ - begin);
   }
 
-  // The .param of the list that may follow an entry's name, whose last `back` bytes were read with it.
+  // Counts the .param directives in the parameter list that may follow an entry's name. First goes
+  // back `back` bytes, which were read as part of the name.
   uint32_t count_params(size_t back) {
     at_ -= back;
     uint32_t count = 0;
@@ -61,7 +62,7 @@ class PtxWords {
 }  // namespace
 
 Result<PtxInfo> read_ptx(std::string_view bytes) {
-  // ptxas writes a final NUL into fatbins; whatever follows one is no PTX.
+  // PTX in a fatbin ends with a NUL; bytes after a NUL are not PTX.
   bytes = bytes.substr(0, bytes.find('\0'));
   PtxInfo info;
   PtxWords words(bytes);

@@ -1,7 +1,7 @@
-// What PTX says of itself: its target, and its kernels.
+// Reads the target and the kernels of PTX.
 //
 // Pure functions over bytes. The bytes may be truncated or hostile: every read is bounded, and
-// what does not add up is an Error (invalid_image), never a crash.
+// inconsistent input gives an Error (invalid_image), never a crash.
 #pragma once
 
 #include <stdint.h>
@@ -23,10 +23,10 @@ struct PtxInfo {
   std::vector<uint32_t> param_counts;  // of each kernel
 };
 
-// Reads the directives at the head of a PTX file, and the names of its entries.
+// Reads the directives at the head of a PTX file, and its kernels' names and parameter counts.
 Result<PtxInfo> read_ptx(std::string_view bytes);
 
-// Whether the bytes begin with PTX's first directive.
+// True if the first word of the bytes is PTX's first directive.
 bool begins_like_ptx(std::string_view bytes);
 
 }  // namespace fibshim

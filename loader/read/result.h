@@ -9,7 +9,7 @@
 
 namespace fibshim {
 
-// The CUresult that a launch must return for an error. Spelled here, so that the loader needs no
+// The CUresult that a launch must return for an error. Spelled out here so that the loader needs no
 // CUDA header.
 enum class ErrorCode : int {
   success = 0,
@@ -22,7 +22,7 @@ enum class ErrorCode : int {
 };
 
 // What went wrong, as a sentence without a final stop, and where in the input (bytes from its
-// start, 0 when no place is to blame).
+// start; 0 if no place is to blame).
 struct Error {
   ErrorCode code;
   std::string message;

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kBlockBytes = 64;
 
 #ifdef __x86_64__
-// libsodium's SHA-256 does not use the processor's instructions for it, which take a sixth of the time.
+// True if the processor has SHA instructions. libsodium does not use them; they take a sixth of the
+// time.
 bool has_instructions() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   const bool has_sse41 = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_SSE4_1) != 0;
@@ -37,7 +38,7 @@ __attribute__((target("sha,sse4.1"))) void add_blocks(uint32_t state[8], const c
     return _mm_loadu_si128(static_cast<const __m128i*>(from));
   };
   const __m128i byte_order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-  // The instructions take the state's words as A B E F and C D G H.
+  // The instructions expect the state's words as A B E F and C D G H.
   const __m128i cdab = _mm_shuffle_epi32(load(state), 0xb1);
   const __m128i efgh = _mm_shuffle_epi32(load(state + 4), 0x1b);
   __m128i abef = _mm_alignr_epi8(cdab, efgh, 8);
@@ -53,7 +54,7 @@ __attribute__((target("sha,sse4.1"))) void add_blocks(uint32_t state[8], const c
       const __m128i sum = _mm_add_epi32(word, load(kRoundConstants + 4 * i));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
-      // The word of four rounds later.
+      // The message words of 16 rounds later.
       const __m128i mixed = _mm_add_epi32(_mm_sha256msg1_epu32(word, words[(i + 1) % 4]),
                                           _mm_alignr_epi8(last, words[(i + 2) % 4], 4));
       word = _mm_sha256msg2_epu32(mixed, last);

@@ -1,4 +1,4 @@
-// SHA-256 of images, as solutions state it.
+// SHA-256 of files, as solutions and manifests state it.
 #pragma once
 
 #include <stddef.h>
@@ -15,10 +15,11 @@ using Sha256 = std::array<uint8_t, 32>;
 
 Sha256 sha256(std::string_view bytes);
 
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string sha256_hex(const Sha256& hash);
 
-// Reads exactly `size` bytes of hexadecimal digits of either case; false: it is something else.
+// Reads exactly `size` bytes, written as hexadecimal digits of either case. Returns false if `hex`
+// is anything else.
 bool parse_hex(std::string_view hex, void* out, size_t size);
 
 std::optional<Sha256> parse_sha256(std::string_view hex);

@@ -14,7 +14,7 @@
 namespace fibshim {
 namespace {
 
-// What "Ed" and "ED" stand for: the message itself was signed, or its hash.
+// "Ed": the message itself was signed. "ED": its hash was signed.
 constexpr std::string_view kAlgorithm = "Ed";
 constexpr std::string_view kHashedAlgorithm = "ED";
 constexpr std::string_view kUntrustedComment = "untrusted comment: ";
@@ -69,7 +69,7 @@ std::string key_id_text(const KeyId& id) {
 }
 
 std::string from_base64(std::string_view text, size_t size) {
-  // libsodium 1.0.18 takes some characters of 8 bits for those of 7.
+  // libsodium 1.0.18 accepts some 8-bit characters as 7-bit ones.
   const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) { return c > 0; });
   if (!is_ascii) return {};
   std::string bytes(size, '\0');

@@ -19,7 +19,8 @@ namespace {
 
 bool is_link(const FileStamp& stamp) { return S_ISLNK(stamp.mode); }
 
-// How the users look that this user namespace does not map.
+// Returns the uid shown for users that this user namespace does not map. Returns UINT32_MAX if that
+// uid is itself mapped, as in the first namespace, or if there is no uid_map.
 uint32_t unknown_uid() {
   FILE* const map = fopen("/proc/self/uid_map", "re");
   if (map == nullptr) return UINT32_MAX;
@@ -39,16 +40,16 @@ uint32_t unknown_uid() {
   return is_mapped ? UINT32_MAX : overflow;
 }
 
-// Groups that are the first group of one user, and have no other member. Read without the name service,
-// which would load libraries into the host; where there is another than these files, it may know members that
-// they do not, and no group is private.
+// Returns the groups that are the primary group of one user and have no other member. Reads the
+// files and not the name service, which would load libraries into the host. If another service is
+// configured, it may know further members, so no group is private.
 std::vector<PrivateGroup> private_groups() {
   const auto services = read_file("/etc/nsswitch.conf", 1 << 16);
   if (services ? names_other_services(*services) : access("/etc/nsswitch.conf", F_OK) == 0) {
     return {};
   }
   using File = std::unique_ptr<FILE, int (*)(FILE*)>;
-  char buffer[16384];  // a longer line is an error, and ends the reading
+  char buffer[16384];  // a longer line is an error and ends the reading
   struct Group {
     std::set<uint32_t> users;
     std::set<std::string> names;
@@ -75,7 +76,7 @@ std::vector<PrivateGroup> private_groups() {
       group.has_others = group.has_others || group.names.count(*member) == 0;
     }
   }
-  // What was not read to its end may hold anybody.
+  // A file that was not read to its end may list further members.
   if (users == nullptr || listed == nullptr || !feof(users.get()) || !feof(listed.get())) return {};
   std::vector<PrivateGroup> found;
   for (const auto& [gid, group] : groups) {
@@ -85,7 +86,7 @@ std::vector<PrivateGroup> private_groups() {
   return found;
 }
 
-// Whoever is of the file's group is its owner, or this process' user.
+// True if the only member of the file's group is the file's owner or this process's user.
 bool is_private_group(const FileStamp& stamp, const TrustRule& rule) {
   if (stamp.may_have_acl) return false;
   return std::ranges::any_of(rule.private_groups, [&](const PrivateGroup& group) {
@@ -96,7 +97,7 @@ bool is_private_group(const FileStamp& stamp, const TrustRule& rule) {
 
 bool is_system(uint32_t uid, const TrustRule& rule) { return uid == 0 || uid == rule.system_uid; }
 
-// "owned by user 1000, who is neither root nor ...".
+// Returns a text such as "owned by user 1000, who is neither root nor ...".
 std::string strange_owner(uint32_t uid, const char* neither, const TrustRule& rule) {
   if (uid == rule.unknown_uid) {
     return "owned by a user that this user namespace does not know (shown as " +
@@ -105,7 +106,7 @@ std::string strange_owner(uint32_t uid, const char* neither, const TrustRule& ru
   return "owned by user " + std::to_string(uid) + ", who is neither root" + neither;
 }
 
-// Empty when only those may write who are trusted.
+// Says by whom the file is writable; empty if only trusted users can write it.
 std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
   const auto mode = [&] {
     static constexpr char kDigits[] = "01234567";
@@ -114,14 +115,14 @@ std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
     return digits + ")";
   };
   if ((stamp.mode & S_IWOTH) != 0) return "writable by everybody" + mode();
-  // Of a file with an ACL these bits are the most that anybody named there has.
+  // If the file has an ACL, the group bits are its mask: the most that any entry grants.
   if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner && !is_private_group(stamp, rule)) {
     return "writable by its group" + mode();
   }
   return {};
 }
 
-// Nothing to be said: empty.
+// Judges one step of the way. `why` is empty if the step is trusted.
 Distrust distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
                           const TrustRule& rule) {
   const uint32_t uid = step.stamp.uid;
@@ -135,7 +136,7 @@ Distrust distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
   if (!is_ours && (is_unknown || uid != owner)) {
     return {step.path, strange_owner(uid, ", nor the owner of what it leads to, nor you", rule)};
   }
-  // With the sticky bit others can add names, but not exchange those that are there.
+  // In a folder with the sticky bit others can add names, but not replace existing ones.
   if (is_link(step.stamp) || (step.stamp.mode & S_ISVTX) != 0) return {};
   return {step.path, strange_writers(step.stamp, rule), true};
 }
@@ -211,7 +212,7 @@ std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const Tru
   if (!is_system(stamp.uid, rule) && (!is_named || stamp.uid == rule.unknown_uid)) {
     return strange_owner(stamp.uid, ", nor the owner of the config folder, nor you", rule);
   }
-  // Everybody may put files into a folder with the sticky bit, too.
+  // The sticky bit does not help here: others could still add files to the folder.
   return strange_writers(stamp, rule);
 }
 
