@@ -1,11 +1,11 @@
 # The curated kernels: build/kernels/<family>/<family>.sm_<SM>.cubin. Each family is one .cu file,
-# compiled once per SM into one image that holds all of its sizes and types.
+# compiled once per SM into one image with all of its sizes and types.
 
 KERNEL_SMS              := 80 90 100
-KERNEL_SMS_gemm         := 90  # measured nowhere else, and 227 KB of shared memory
+KERNEL_SMS_gemm         := 90  # measured only there, and needs 227 KB of shared memory
 KERNEL_SMS_gemm_wide    := 90
-KERNEL_ARCH_gemm_wide   := a  # of Hopper alone: warpgroups multiply
-KERNEL_SMS_paged_decode := 90  # in place of a kernel for Hopper
+KERNEL_ARCH_gemm_wide   := a  # its warpgroup instructions exist only on Hopper
+KERNEL_SMS_paged_decode := 90  # replaces a kernel for Hopper
 KERNEL_SMS_decode_combine := 90  # the same
 KERNEL_SMS_reduce_sum_rmsnorm := 90  # the same, and clusters
 KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope softmax splitk_reduce sum_rmsnorm

@@ -1,4 +1,4 @@
-// Elements as fp8 (e4m3), and with which scale: as vLLM quantises what a kernel before has made.
+// Quantises elements to fp8 (e4m3) with a scale, as vLLM quantises the output of the kernel before.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -9,7 +9,7 @@ namespace fibshim {
 
 constexpr float kLargestFp8 = 448.0f;
 
-// Rounded to nearest, with saturation. NaN stays NaN.
+// Rounds to nearest, with saturation. NaN stays NaN.
 __device__ inline uint2 quantize(const float2 (&values)[kPairsPerVector]) {
   uint32_t words[2];
 #pragma unroll
@@ -21,7 +21,8 @@ __device__ inline uint2 quantize(const float2 (&values)[kPairsPerVector]) {
   return {words[0], words[1]};
 }
 
-// NaN becomes the largest number, as in vLLM. One scale is multiplied by its reciprocal; a token's own divides.
+// NaN becomes the largest number, as in vLLM. A scale for all tokens is applied by multiplying with
+// its reciprocal, a scale per token by dividing (kDivides).
 template <class T, bool kDivides>
 __device__ uint2 quantize_like_vllm(const Vector& vector, float factor) {
   const auto convert = [&](float x) {
@@ -36,7 +37,7 @@ __device__ uint2 quantize_like_vllm(const Vector& vector, float factor) {
   return quantize(values);
 }
 
-// The largest magnitude; NaN has none.
+// Returns the largest magnitude, ignoring NaN.
 template <class T>
 __device__ float largest_of(const Vector& vector) {
   float largest = 0;
@@ -52,7 +53,7 @@ __device__ inline float scale_of_token(float largest) {
   return fmaxf(largest / kLargestFp8, 1.0f / (kLargestFp8 * 512.0f));
 }
 
-// Of lanes or threads with one value each, none of them negative or NaN.
+// Returns the largest of one value per lane or thread. No value may be negative or NaN.
 __device__ inline float largest_in_warp(float value) {
   return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
 }
@@ -65,7 +66,8 @@ __device__ inline float largest_in_block(float value) {
   return largest_in_warp(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0.0f);
 }
 
-// What happens to a row that has been made, beside being stored. begin() comes after the wait for the kernel before.
+// What is done with a finished row besides storing it. begin() is called after the wait for the
+// kernel before.
 struct NotQuantized {
   __device__ void begin() {}
   template <class T, class Plan>

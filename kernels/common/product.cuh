@@ -1,4 +1,5 @@
-// What the matrix products share: copies into shared memory, barriers that count their bytes, pairs of sums.
+// Shared by the matrix products: copies into shared memory, barriers that count their bytes, pairs
+// of sums.
 #pragma once
 
 #include <type_traits>
@@ -16,15 +17,16 @@ __device__ inline void copy_16_bytes(uint32_t to, const void* from) {
                : "memory");
 }
 
-// Barriers in shared memory, which wait for arrivals, and for bytes that the blocks of a cluster send.
+// Makes a barrier in shared memory. It waits for arrivals, and for bytes that the blocks of a
+// cluster send.
 __device__ inline void make_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Behind the last one that is made: other threads, and the cluster, find them.
+// Called after the last barrier is made: makes them visible to other threads and to the cluster.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// Arrives, and lets it wait for so many bytes.
+// Arrives, and makes the barrier wait for `bytes` more bytes.
 __device__ inline void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -39,7 +41,7 @@ __device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
       : "memory");
 }
 
-// All threads of the cluster that have not ended come to the one, and the other waits for them.
+// All threads of the cluster that have not ended must arrive, and then wait.
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -57,7 +59,7 @@ __device__ inline void store_pair(float* to, float x, float y) {
   *reinterpret_cast<float2*>(to) = float2{x, y};
 }
 
-// `multiply` of vector.cuh, of bfloat16 or fp16.
+// multiply() of vector.cuh, for bfloat16 or fp16.
 template <class T>
 __device__ inline void multiply_pairs(float (&sums)[4], uint32_t upper0, uint32_t lower0,
                                       uint32_t upper1, uint32_t lower1, uint32_t b0, uint32_t b1) {

@@ -1,7 +1,8 @@
 // A row of 16-bit floats in the registers of the threads that share it, and sums over it.
 //
 // A row is read once and stays in registers until it is written, so a kernel may write where it reads.
-// The lanes of a warp hold short rows, several rows to a block; a block holds a long row.
+// Some lanes of a warp hold a short row, with several rows per block; a whole block holds a long
+// row.
 #pragma once
 
 #include <type_traits>
@@ -10,8 +11,8 @@
 
 namespace fibshim {
 
-// How rows are spread over the threads of a block. The grid is ceil_div(rows, kRowsPerBlock), the block
-// kThreads; the tables of sizes in config/shared repeat both.
+// How rows are distributed over the threads of a block. The grid is ceil_div(rows, kRowsPerBlock),
+// the block kThreads; the tables of sizes in config/shared repeat both.
 template <int kElements_, int kVectorsPerThread_, int kRowsPerBlock_, int kThreadsPerSm>
 struct RowPlan {
   static constexpr int kElements = kElements_;
@@ -34,9 +35,9 @@ struct RowPlan {
   static_assert(kIsWithinWarp || kRowsPerBlock == 1, "a barrier is for the whole block");
 };
 
-// The fastest on an H200 over 1 to 16384 rows. Short rows need blocks of 128 to 256 threads, because
-// launching a block costs about 1 ns. Long rows need two vectors a thread, or more where that makes
-// whole warps.
+// The fastest plan on an H200 over 1 to 16384 rows. Short rows need blocks of 128 to 256 threads,
+// because launching a block costs about 1 ns. Long rows need two vectors per thread, or more if
+// that makes whole warps.
 constexpr int best_vectors_per_thread(int elements) {
   switch (elements) {
     case 64:
@@ -85,7 +86,7 @@ template <int kElements>
 using ThreeRowPlan =
     BestPlan<kElements, kVectorsOfThree<kElements>, kVectorsOfThree<kElements> == 4 ? 768 : 1024>;
 
-// For the normalised sum of rows: at 4096 one vector a thread is faster (H200).
+// For the normalised sum of rows: at 4096 one vector per thread is faster (H200).
 template <int kElements>
 using SumPlan = std::conditional_t<kElements == 4096, RowPlan<kElements, 1, 1, 2048>,
                                    ThreeRowPlan<kElements>>;
@@ -116,7 +117,7 @@ __device__ RowPart<Plan> load_row_once(const void* row, int thread) {
   return part;
 }
 
-// A weight: the same for all rows.
+// Loads a weight, which is the same for all rows.
 template <class Plan>
 __device__ RowPart<Plan> load_weight(const void* weight, int thread) {
   RowPart<Plan> part;
@@ -131,7 +132,7 @@ __device__ RowPart<Plan> load_weight(const void* weight, int thread) {
   return part;
 }
 
-// For data that the next kernel reads, and this one does not.
+// For data that only the next kernel reads.
 template <class Plan>
 __device__ void store_row_streaming(void* row, int thread, const RowPart<Plan>& part) {
 #pragma unroll
@@ -160,17 +161,17 @@ __device__ void arrive_together(RowPart<Plan>& part, const RowPart<Plan>& other,
   }
 }
 
-// Which row a thread works on, and which part of it.
+// The row that a thread works on, and the thread's place in it.
 template <class Plan>
 struct Place {
   uint32_t row = blockIdx.x * Plan::kRowsPerBlock + threadIdx.x / Plan::kGroupThreads;
   int thread = threadIdx.x % Plan::kGroupThreads;
-  bool is_row;  // rows past the end take part in the shuffles, and store nothing
+  bool is_row;  // false past the last row: the thread takes part in shuffles but stores nothing
   __device__ explicit Place(int rows)
       : is_row(Plan::kRowsPerBlock == 1 || row < static_cast<uint32_t>(rows)) {}
 };
 
-// function(i, j) -> float2 for pair j of vector i, rounded to T.
+// Makes a row from function(i, j) -> float2, pair j of vector i, rounded to T.
 template <class T, class Plan, class Function>
 __device__ RowPart<Plan> make_row(Function function) {
   RowPart<Plan> result;
@@ -208,7 +209,7 @@ __device__ float sum_of_squares(const RowPart<Plan>& row) {
   return sum;
 }
 
-// The sum of `value` over the row's lanes within a warp, in each of them.
+// Returns, in each lane, the sum of `value` over the row's lanes within a warp.
 template <class Plan, class Sum>
 __device__ Sum sum_over_lanes(Sum value) {
 #pragma unroll
@@ -219,8 +220,8 @@ __device__ Sum sum_over_lanes(Sum value) {
   return value;
 }
 
-// The sum over the threads of a row, in each of them. Sum is the type of the last steps. Call it once
-// in a kernel: no barrier follows it.
+// Returns, in each thread, the sum over the threads of a row. Sum is the type of the last steps.
+// Call it once in a kernel: no barrier follows it.
 template <class Plan, class Sum>
 __device__ Sum sum_over_row(float value) {
   if constexpr (Plan::kIsWithinWarp) {
@@ -231,7 +232,8 @@ __device__ Sum sum_over_row(float value) {
     value = sum_over_lanes<Plan>(value);
     if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
     __syncthreads();
-    // Every thread reads all of them: a broadcast each, and shorter chains than with more shuffles.
+    // Every thread reads all warp sums: each read is a broadcast, and the chains of additions are
+    // shorter than with more shuffles.
     constexpr int kChains = kWarps % 4 == 0 ? 4 : kWarps % 2 == 0 ? 2 : 1;
     Sum sums[kChains];
 #pragma unroll
@@ -244,11 +246,11 @@ __device__ Sum sum_over_row(float value) {
   }
 }
 
-// 1 / sqrt(mean + eps): the hardware's estimate, within 2 ulp of fp32.
+// Returns 1 / sqrt(mean + eps): the hardware's estimate, within 2 ulp of fp32.
 __device__ inline float reciprocal_root(float mean, float eps) { return rsqrtf(mean + eps); }
 
-// The same with one Newton step in double: the nearest float in nine cases of ten. Where the estimate
-// is 0, infinite or NaN, it is already the answer.
+// The same with one Newton step in double: the nearest float in nine cases of ten. If the estimate
+// is 0, infinite or NaN, it is returned unchanged.
 __device__ inline float reciprocal_root(double mean, float eps) {
   const double value = mean + static_cast<double>(eps);
   const float estimate = rsqrtf(static_cast<float>(value));
@@ -273,7 +275,7 @@ __device__ inline float reciprocal_root(double mean, float eps) {
   X(1024)                                                                                         \
   X(1152) X(2048) X(2304) X(2560) X(3072) X(3584) X(3840) X(4096) X(4608) X(5120) X(5376) X(7168) \
       X(8192) X(16384)
-// The same, the Q and K norms of their heads, and the latent norms of DeepSeek V3.
+// These, the sizes of the Q and K norms of their heads, and of the latent norms of DeepSeek V3.
 #define FIBSHIM_RMSNORM_SIZES(X) X(64) X(128) X(256) X(512) X(1536) FIBSHIM_HIDDEN_SIZES(X)
 // OPT, GPT-2, and PyTorch models of the sizes above.
 #define FIBSHIM_LAYERNORM_SIZES(X) \

@@ -1,7 +1,7 @@
-// What all curated kernels share: 16-byte accesses, pairs of 16-bit floats, dependent launch.
+// Shared by all curated kernels: 16-byte accesses, pairs of 16-bit floats, dependent launch.
 //
-// Every kernel here is bound by memory. It reads and writes 16 bytes a thread at a time, issues loads
-// ahead of their use, computes in fp32 and rounds where the kernel that it replaces rounds.
+// Every kernel here is bound by memory. Its threads read and write 16 bytes at a time, issue loads
+// ahead of their use, compute in fp32 and round where the replaced kernel rounds.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -50,7 +50,7 @@ struct Vector {
   uint32_t pairs[kPairsPerVector];
 };
 
-// For data that is read once: it must not displace the rest of L1.
+// For data that is read once: it must not displace other data in L1.
 __device__ inline Vector load_once(const void* from) {
   Vector vector;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -70,14 +70,14 @@ __device__ inline void store(void* to, const Vector& vector) {
   *static_cast<uint4*>(to) = {vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]};
 }
 
-// The same where nvcc 13.0 makes four stores of it otherwise.
+// The same as one instruction, for places where nvcc 13.0 would make four stores of store().
 __device__ inline void store_whole(void* to, const Vector& vector) {
   __stwb(static_cast<uint4*>(to),
          uint4{vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]});
 }
 
-// For data that this launch does not read again: L2 evicts it first, and keeps what is still to be
-// read.
+// For data that this launch does not read again: L2 evicts it first, and keeps data that is still
+// to be read.
 __device__ inline void store_streaming(void* to, const Vector& vector) {
   __stcs(static_cast<uint4*>(to),
          uint4{vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]});
@@ -86,24 +86,24 @@ __device__ inline void store_streaming(void* to, const Vector& vector) {
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 
-// An element and the next, each for itself: aligned to no more than an element.
+// Loads an element and the next one separately: `from` need only be aligned to an element.
 template <class T>
 __device__ inline float2 load_pair(const T* from) {
   return {to_float(__ldg(from)), to_float(__ldg(from + 1))};
 }
 
-// 0 for any count, which is never negative; the compiler does not know that.
+// Returns 0, since no count is negative, but the compiler does not know that.
 __device__ inline uint32_t zero_of(int count) { return static_cast<uint32_t>(count) >> 31; }
 
-// Makes `vector` depend on `other` without changing it: `zero` comes from zero_of. Otherwise the
-// assembler delays the second of two loads until the first has arrived, to save registers, and its
-// latency shows.
+// Makes `vector` depend on `other` without changing it: `zero` comes from zero_of(). Otherwise the
+// assembler saves registers by delaying the second of two loads until the first has arrived, which
+// exposes its latency.
 __device__ inline void arrive_together(Vector& vector, const Vector& other, uint32_t zero) {
   vector.pairs[0] ^= other.pairs[0] & zero;
 }
 
-// sums [16, 8] += A [16, 16] * B [16, 8] on the tensor cores. `upper`: rows 0 to 7 of A, `lower`: rows 8 to 15; 0 and 1: its
-// columns 0 to 7 and 8 to 15.
+// Computes sums [16, 8] += A [16, 16] * B [16, 8] on the tensor cores. `upper` is rows 0 to 7 of A,
+// `lower` rows 8 to 15; 0 and 1 are its columns 0 to 7 and 8 to 15.
 __device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lower0, uint32_t upper1,
                                 uint32_t lower1, uint32_t b0, uint32_t b1) {
   asm volatile(
@@ -113,17 +113,18 @@ __device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lowe
       : "r"(upper0), "r"(lower0), "r"(upper1), "r"(lower1), "r"(b0), "r"(b1));
 }
 
-// Programmatic dependent launch: waits until what the kernel before this one wrote can be read, then
-// lets the next kernel be scheduled, which waits here in its turn. Without the launch attribute both
-// do nothing.
+// Programmatic dependent launch: waits until the writes of the kernel before this one are visible,
+// then lets the next kernel be scheduled, which in turn waits here. Without the launch attribute
+// both instructions do nothing.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Before that wait where nothing but the next kernel of ours can follow ("next_may_begin", which the shim sets in
-// graphs): then the next one is there, and waits, when this one ends.
+// Called before that wait. Lets the next kernel be scheduled already now if it is certain to be one
+// of ours ("next_may_begin", which the shim sets in graphs). Then it is resident and waiting when
+// this one ends.
 __device__ inline void let_next_begin(int next_may_begin) {
 #if __CUDA_ARCH__ >= 900
   if (next_may_begin != 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,16 +1,17 @@
-// Merges the parts into which the tokens of a sequence were cut for decode attention, as FlashAttention 3's combine kernel does:
-// the parts' outputs, weighted by their lse, in fp32. Every sum is made in that kernel's order and with its approximations, so
-// that the bits are the same.
+// Merges the parts into which the tokens of a sequence were cut for decode attention, as
+// FlashAttention 3's combine kernel does: sums the parts' outputs, weighted by their lse, in fp32.
+// Every sum uses that kernel's order and approximations, so the results are bit-identical.
 //
 //   decode_combine_d128_bf16   heads of 128: a warp has one head of a sequence
-//   decode_combine_d64_bf16    heads of 64: two
+//   decode_combine_d64_bf16    heads of 64: a warp has two heads
 //
-// How many parts a sequence has lies in device memory, where a replayed graph finds new values. Of one part there is
-// nothing to do: most often that is so of all sequences, or of all but a few long ones. So there are few blocks, and a warp asks
-// about up to 32 sequences at once. The next kernel of a decode step is large: it finds those SMs free on which no block of this
-// one waits.
+// The numbers of parts are in device memory, where a replayed graph finds new values. A sequence in
+// one part needs no merging, and mostly all sequences, or all but a few long ones, are in one part.
+// So there are few blocks, and a warp looks at up to 32 sequences at once. The next kernel of a
+// decode step is large; it can use the SMs on which no block of this kernel waits.
 //
-// grid = (heads, divided by 4 or, with heads of 64, by 8 and rounded up; any number that shares the sequences); block = 128 threads.
+// grid = (heads / 4, or heads / 8 for heads of 64, rounded up; any number of blocks that share the
+// sequences); block = 128 threads.
 #include "vector.cuh"
 
 namespace fibshim {
@@ -22,7 +23,7 @@ constexpr int kAhead = 16;  // parts of a row whose loads are in flight together
 struct Call {
   const float* partial_output;  // [parts, heads, rows, kHeadDim]
   const float* partial_lse;     // [parts, heads, rows], natural logarithms
-  const int* first_rows;        // [batch_size + 1] of each sequence
+  const int* first_rows;        // [batch_size + 1] each sequence's first row
   const int* query_lengths;     // [batch_size] 0: nothing to do
   const int* split_counts;      // [batch_size]
   __nv_bfloat16* output;        // [rows, heads, kHeadDim]
@@ -49,15 +50,17 @@ __device__ inline float divide_one_approximately(float x) {
   return y;
 }
 
-// In this order among the loads of load_once: the first that is needed goes first.
+// A volatile load, which stays in order with those of load_once(): the value needed first is loaded
+// first.
 __device__ inline float load_lse(const float* from) {
   float lse;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(lse) : "l"(from));
   return lse;
 }
 
-// A row's head, by as many lanes as it has vectors of four elements. All lanes of the warp come here, with the same number
-// of parts; those of a head beyond the last (`is_written` is false) compute another one's.
+// Merges one head of a row, with one lane per vector of four elements. All lanes of the warp must
+// call this, with the same number of parts; lanes beyond the last head (`is_written` is false)
+// compute another head and do not store it.
 template <int kHeadDim>
 __device__ void merge(const Call& call, int64_t row, int head, int parts, int lane,
                       bool is_written) {
@@ -79,7 +82,7 @@ __device__ void merge(const Call& call, int64_t row, int head, int parts, int la
       }
     }
   };
-  // A lane has the part of its number, and every kLanes-th after that.
+  // A lane has the part of its number, and every kLanes-th part after that.
   const float own = lse_of(lane);
   load(0);
 
@@ -111,7 +114,8 @@ __device__ void merge(const Call& call, int64_t row, int head, int parts, int la
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const float factor = __shfl_sync(~0u, weight, first % kLanes + i, kLanes);
-      // What has no weight may hold anything: nobody has written it. Nor has what is beyond the parts any.
+      // A part without weight may never have been written. Indexes past the last part have no
+      // weight either.
       if (factor > 0) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
@@ -132,11 +136,12 @@ __device__ void merge(const Call& call, int64_t row, int head, int parts, int la
   if (lane == 0) call.lse[at] = fmaf(log2_approximately(weights), 0.693147182f, largest);
 }
 
-// What lies behind `semaphore` is the forward kernel's, which counts by it and finds 0 there again. Null: there is none.
+// `semaphore`: a counter of the forward kernel, which this kernel resets to 0; null if there is
+// none.
 template <int kHeadDim>
 __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
   constexpr int kLanes = kHeadDim / 4;
-  constexpr int kHeads = 32 / kLanes;  // of a warp
+  constexpr int kHeads = 32 / kLanes;  // per warp
   let_next_begin(next_may_begin);
   const int lane = threadIdx.x % 32;
   const int first_head = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32) * kHeads;
@@ -169,7 +174,7 @@ __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
 }  // namespace
 }  // namespace fibshim
 
-// partial_output aligned to 16 bytes, output and its stride to 8 bytes.
+// partial_output must be aligned to 16 bytes, output and its stride to 8 bytes.
 #define FIBSHIM_KERNEL(head_dim)                                                                    \
   extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32) decode_combine_d##head_dim##_bf16( \
       const float* partial_output, const float* partial_lse, const int* first_rows,                 \

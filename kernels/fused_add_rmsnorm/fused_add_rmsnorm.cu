@@ -1,15 +1,15 @@
 // Residual addition and RMSNorm: z = x + residual, output = z / sqrt(mean(z^2) + eps) * w; z goes to
 // `residual_output`.
 //
-// Three kernels a size and type, which round where the kernels that they replace do:
+// Three kernels per size and type, which round where the replaced kernels do:
 //   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the unrounded sum, and
 //                                      rounds once. Gemma's (1 + w).
 //   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum. Before 0.25 it also rounds
 //                                      before the weight.
 //   fused_add_rmsnorm_no_weight_h4096_bf16  vLLM's without a weight
-// and two that also do what vLLM's next kernel does, which makes fp8 (e4m3) of the output:
+// and two that also do the work of vLLM's next kernel, which quantises the output to fp8 (e4m3):
 //   fused_add_rmsnorm_then_quant_h4096_bf16            with one scale for all
-//   fused_add_rmsnorm_then_quant_per_token_h4096_bf16  with a scale for each row, which it finds
+//   fused_add_rmsnorm_then_quant_per_token_h4096_bf16  with a scale per row, which it computes
 // Engines pass output == hidden_states and residual_output == residual: a thread reads an element
 // before it overwrites it.
 #include "fp8.cuh"
@@ -39,7 +39,7 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
   arrive_together(x, r, zero_of(batch_size));
   if constexpr (kHasWeight) arrive_together(x, w, zero_of(batch_size));
 
-  // The sum is computed again after the reduction: x and r need half the registers that it would.
+  // The sum is computed again after the reduction: x and r take half the registers of an fp32 sum.
   const auto sum_of = [&](int i, int j) -> float2 {
     const float2 a = unpack<T>(x, i, j);
     const float2 b = unpack<T>(r, i, j);

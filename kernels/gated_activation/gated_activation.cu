@@ -1,14 +1,14 @@
-// Gated activations: output = act(x) * y, where a token's input is x and then y.
+// Gated activations: output = act(x) * y, where a token's input is x followed by y.
 //
-// A kernel for each function (silu, gelu, gelu_tanh) and type, for every width:
+// One kernel per function (silu, gelu, gelu_tanh) and type, for every width:
 //   silu_and_mul_bf16       FlashInfer's and SGLang's: fp32, rounded once
 //   silu_and_mul_vllm_bf16  vLLM's: act(x) is rounded before the multiplication
-//   mul_and_silu_vllm_bf16  vLLM's, of the second half: output = x * act(y)
+//   mul_and_silu_vllm_bf16  vLLM's, which activates the second half: output = x * act(y)
 //   silu_and_mul_clamp_vllm_bf16   vLLM's with a limit: x at most limit, y within +-limit, output =
 //                                  x / (1 + exp(-alpha * x)) * (y + beta)
-//   silu_and_mul_then_quant_bf16   silu_and_mul_vllm_bf16, and fp8 (e4m3) with one scale of what it has written
-//   silu_and_mul_then_quant_per_token2_bf16  the same with a scale for each token, which it finds: one block for a token,
-//                                  two vectors for a thread
+//   silu_and_mul_then_quant_bf16   silu_and_mul_vllm_bf16, and its output in fp8 with one scale
+//   silu_and_mul_then_quant_per_token2_bf16  the same with a scale per token, which it finds; one
+//                                  block per token, two vectors per thread
 //   silu_and_mul_link_bf16  torch.compile's: fp32, rounded once; for few tokens, between two kernels of ours
 // grid = (num_tokens, parts of a token), block = any whole warps, up to 512 threads.
 #include "fp8.cuh"
@@ -20,7 +20,7 @@ constexpr int kMaxThreads = 512;
 constexpr int kBlocksPerSm = 4;
 
 struct Silu {
-  // Where exp overflows the quotient is 0, as it should be.
+  // If exp overflows, the quotient is 0, as it should be.
   static __device__ float apply(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 };
 
@@ -50,7 +50,7 @@ __device__ Vector gate(const Vector& x, const Vector& y) {
   return result;
 }
 
-// What vLLM's silu·mul with a limit takes.
+// The parameters of vLLM's silu·mul with a limit.
 struct Clamp {
   float gate_limit;
   float up_limit;
@@ -58,7 +58,7 @@ struct Clamp {
   float beta;
 };
 
-// As vLLM's: NaN becomes the limit, as fminf has it.
+// As in vLLM, NaN becomes the limit, because fminf ignores NaN.
 template <class T>
 __device__ Vector gate_clamped(const Vector& x, const Vector& y, const Clamp& clamp) {
   const auto activate = [&](float value) {
@@ -79,7 +79,8 @@ __device__ Vector gate_clamped(const Vector& x, const Vector& y, const Clamp& cl
   return result;
 }
 
-// Where the halves of a token are read, and where its output goes, as vectors. `width` elements in x, a multiple of 8.
+// The two halves of a token's input, and its output, as vectors. x has `width` elements, a multiple
+// of 8.
 struct Token {
   uint32_t vectors;
   const uint4* x;
@@ -91,13 +92,14 @@ struct Token {
         x(reinterpret_cast<const uint4*>(input) + int64_t{blockIdx.x} * 2 * vectors),
         y(x + vectors),
         output(reinterpret_cast<uint4*>(output) + int64_t{blockIdx.x} * vectors) {}
-  // Of fp8: half the bytes.
+  // The token's output in fp8, where a vector has half the bytes.
   __device__ uint2* quantized(uint8_t* out) const {
     return reinterpret_cast<uint2*>(out) + int64_t{blockIdx.x} * vectors;
   }
 };
 
-// quantized: null where it is not wanted. kActivatesFirst: the first half, not the second.
+// quantized: null unless kQuantizes. kActivatesFirst: activates the first half, otherwise the
+// second.
 template <class T, class Activation, bool kRoundsLikeVllm, bool kQuantizes = false,
           bool kActivatesFirst = true>
 __device__ void activate_and_multiply(const T* input, T* output, uint32_t width,
@@ -164,7 +166,7 @@ __device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* 
 }  // namespace
 }  // namespace fibshim
 
-// A vector for each thread: grid = (num_tokens, width / 1024, rounded up), block = 128.
+// One vector per thread: grid = (num_tokens, width / 1024, rounded up), block = 128.
 extern "C" __global__ void __launch_bounds__(128)
     silu_and_mul_link_bf16(const __nv_bfloat16* input, __nv_bfloat16* output, uint32_t width,
                            int next_may_begin) {
@@ -194,8 +196,9 @@ FIBSHIM_KERNELS(silu_and_mul, Silu)
 FIBSHIM_KERNELS(gelu_and_mul, Gelu)
 FIBSHIM_KERNELS(gelu_tanh_and_mul, GeluTanh)
 
-// vLLM rounds the first half after its limit, before 0.25 the second, too (`rounds_limit`). Elements within the limit
-// are of type T already: what is rounded is the limit.
+// vLLM rounds the first half after limiting it; before 0.25 it also rounds the second
+// (`rounds_limit`). Elements within the limit are of type T already, so it is enough to round the
+// limit.
 #define FIBSHIM_SILU_KERNELS(dtype, T)                                                          \
   extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)     \
       mul_and_silu_vllm_##dtype(const T* input, T* output, uint32_t width) {                    \

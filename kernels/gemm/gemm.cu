@@ -1,20 +1,21 @@
-// C = A * B^T for at most 8 rows of A: a stream of the weights B, which are read once.
+// C = A * B^T for at most 8 rows of A: streams the weights B, which are read once.
 //
 //   gemm_k4096_m8_bf16, _k2048_, ...      C [M, N] in bfloat16, by K
 //   gemm_k4096_m8_bias_bf16, ...          the same, with a bias [N] added to each row in fp32
-//   gemm_k4096_m8_add_bf16, ...           the same, with an addend [M, N], in whose place C may come
+//   gemm_k4096_m8_add_bf16, ...           the same, with an addend [M, N], which C may overwrite
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
 //
-// and each with fp16 in place of bf16.
-// N is a multiple of 16. Clusters share the rows of B, the blocks of a cluster and gridDim.y share K.
+// and each with fp16 in place of bf16. N is a multiple of 16. The rows of B are divided among the
+// clusters, K among the blocks of a cluster and gridDim.y.
 //
-// A stays in registers: a warp holds some columns of it for all rows, and streams the same columns of B's rows
-// through its own part of shared memory. So a block reads stretches of 2 to 8 KB of each row of B, which DRAM
-// delivers fastest (H200: 4.5 TB/s; rows cut into 128 bytes, as tensor maps do, 3.9), and warps meet only where
-// their sums are added up, once for every 16 rows. Loading A costs every block its share of the bandwidth of L2,
-// about 0.023 us for each KB; that is what blocks that share K have less of.
+// A stays in registers: a warp holds some columns of it for all rows, and streams the same columns
+// of B's rows through its own part of shared memory. So a block reads stretches of 2 to 8 KB of
+// each row of B, which DRAM delivers fastest (H200: 4.5 TB/s; 3.9 TB/s for rows cut into 128 bytes,
+// as tensor maps do). Warps synchronise only to add up their sums, once for every 16 rows. Loading
+// A takes L2 bandwidth in every block, about 0.023 us per KB; blocks that divide K among them load
+// less of A.
 #include "product.cuh"
 
 namespace fibshim {
@@ -22,21 +23,22 @@ namespace {
 
 constexpr int kRows = 8;             // of A at most
 constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
-constexpr int kStageRows = 8;       // of B
+constexpr int kStageRows = 8;       // of B, in one stage
 constexpr int kStageBytes = kStageRows * kStageColumns * 2;
-constexpr int kTileRows = 16;  // of B, whose sums are added up together
+constexpr int kTileRows = 16;  // rows of B whose sums are added up together
 constexpr int kPairs = kTileRows / 2;
-constexpr int kSlots = 4;  // for tiles whose sums travel between the blocks of a cluster
+constexpr int kSlots = 4;  // for tiles whose sums are sent between the blocks of a cluster
 
-// Where a row's pair of sums lies in shared memory, so that what a warp writes at once falls into different banks.
+// Returns the place of a row's pair of sums in shared memory. The stores of a warp go to different
+// banks.
 __device__ inline int sum_index(int row, int pair) {
   return row * kTileRows + (pair ^ (row / 2 % 2 * 4)) * 2;
 }
 
-// What is added to the sums.
+// The operand that is added to the product.
 enum class Operand { kNone, kBias, kAddend };
 
-// What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm).
+// The sizes of a kernel. It must be launched with kBytes of shared memory (config/shared/gemm).
 template <class InType, class OutType, Operand more, int warps, int warp_columns, int cluster,
           int stages>
 struct Shape {
@@ -44,11 +46,11 @@ struct Shape {
   using Out = OutType;
   static constexpr Operand kMore = more;
   static constexpr int kWarps = warps;
-  static constexpr int kWarpColumns = warp_columns;  // of K, that a warp holds
-  static constexpr int kCluster = cluster;           // blocks, each with its part of K
+  static constexpr int kWarpColumns = warp_columns;  // columns of K that a warp holds
+  static constexpr int kCluster = cluster;           // blocks, each with a part of K
   static constexpr int kStages = stages;
   static constexpr int kWarpSums = kRows * kTileRows;
-  static constexpr int kOwnPairs = kPairs / kCluster;  // of columns, whose sums a block finishes
+  static constexpr int kOwnPairs = kPairs / kCluster;  // column pairs that a block finishes
   static constexpr int kSums = kWarps * kStages * kStageBytes;
   static constexpr int kInbox = kSums + 2 * kWarps * kWarpSums * 4;
   static constexpr int kBarriers = kInbox + (kCluster > 1 ? kSlots * kRows * kTileRows * 4 : 0);
@@ -64,7 +66,7 @@ __device__ inline Vector load_from_shared(uint32_t at) {
   return v;
 }
 
-// The sum of `count` pairs, `pitch` floats apart.
+// Returns the sum of `count` pairs, `pitch` floats apart.
 template <int count>
 __device__ inline float2 add_up(const float* from, int pitch) {
   float2 sum = {0, 0};
@@ -77,8 +79,9 @@ __device__ inline float2 add_up(const float* from, int pitch) {
   return sum;
 }
 
-// Calls `work` with each index below `count`, a multiple of 32, in some thread. Where that is less than one for each
-// thread, warps take turns with the tiles, since it delays their streams.
+// Calls `work` once for each index below `count`, a multiple of 32, each in one thread. If there
+// are fewer indexes than threads, the warps take turns from tile to tile, since the work delays
+// their streams.
 template <int warps, int count, class Work>
 __device__ inline void share_among_warps(int tile, Work work) {
   constexpr int kBusy = count / 32;
@@ -90,7 +93,8 @@ __device__ inline void share_among_warps(int tile, Work work) {
   }
 }
 
-// `to` and `barrier` are this block's addresses of what is meant in block `rank`.
+// Sends a value to block `rank` of the cluster. `to` and `barrier` are this block's addresses of
+// the same variables.
 __device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 value) {
   asm volatile(
       "{\n\t.reg .b32 at, done;\n\tmapa.shared::cluster.u32 at, %0, %2;\n\t"
@@ -101,13 +105,14 @@ __device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 valu
       : "memory");
 }
 
-// B's rows as a warp reads them: stages of kStageRows rows by kStageColumns columns, in the order of the sums.
-// A lane copies 16 bytes of every second row. In shared memory odd rows have their halves of 64 bytes exchanged,
-// so that the eight lanes of an access, which read two rows, meet different banks.
+// Streams B's rows for a warp: stages of kStageRows rows by kStageColumns columns, in the order of
+// the sums. A lane copies 16 bytes of every second row. In shared memory the halves of 64 bytes of
+// odd rows are exchanged, so that the eight lanes of an access, which read two rows, use different
+// banks.
 template <int kWarpColumns>
 class WeightStream {
  public:
-  // `rows`: how many rows from `first` on.
+  // `rows`: the number of rows from `first` on.
   template <class In>
   __device__ WeightStream(const In* first, int64_t pitch, int rows, uint32_t ring, int lane)
       : from_(reinterpret_cast<const char*>(first + lane / 16 * pitch + lane % 16 * 8)),
@@ -115,7 +120,7 @@ class WeightStream {
         to_(ring + lane / 16 * kStageColumns * 2 + ((lane % 16) ^ (lane / 16 * 4)) * 16),
         left_(rows / kStageRows * kSteps) {}
 
-  // Starts to load the next stage, if there is one, and counts as one group of copies.
+  // Starts to load the next stage, if there is one, and commits one group of copies in any case.
   __device__ void load(int stage) {
     if (left_ > 0) {
 #pragma unroll
@@ -154,7 +159,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const int group = lane / 4;  // of the instruction: a row of A, and of B
+  const int group = lane / 4;  // the lane's row of A, and of B, in the instruction
   const int quad = lane % 4;
 
   const int rank = kCluster > 1 ? blockIdx.x % kCluster : 0;
@@ -188,7 +193,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   }
   wait_for_kernel_before();
 
-  // Of every 32 columns a lane holds eight neighbours, of A as of B: sums do not care for the order.
+  // Of every 32 columns a lane holds eight adjacent ones, of A and of B: the order of columns does
+  // not affect the sums.
   Vector row[kWarpColumns / 32] = {};
   if (group < m) {
     const In* const from = a + group * k + column + quad * 8;
@@ -206,7 +212,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
       sum = {sum.x + to_float(from[0]), sum.y + to_float(from[1])};
     }
   };
-  // A tile's sums in this block: written, or sent to the block of the cluster that finishes their columns.
+  // Adds up a tile's sums in this block, and writes them or sends them to the block that finishes
+  // their columns.
   const auto add_warps = [&](int tile) {
     const float* const buffer = sums_of_warps + tile % 2 * kWarps * Shape::kWarpSums;
     share_among_warps<kWarps, kRows * kPairs>(tile, [&](int index) {
@@ -224,8 +231,9 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
       }
     });
   };
-  // A block that sends a tile has finished the second before it, and so has every other one whose sums it used for
-  // that: no slot is written before it was read.
+  // Adds up a tile's sums of all blocks. Before a block sends tile t, it has finished tile t - 2,
+  // for which it needed the sums of every block; each had finished tile t - 4 before sending those.
+  // So no slot is overwritten before it is read.
   const auto add_blocks = [&](int tile) {
     share_among_warps<kWarps, (kRows * kOwnPairs + 31) / 32 * 32>(tile, [&](int index) {
       const int row_of_a = index / kOwnPairs;
@@ -250,7 +258,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
 #pragma unroll
       for (int step = 0; step < Stream::kSteps; ++step) {
         asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
-        __syncwarp();  // what other lanes have copied; and all have read the stage that comes next
+        __syncwarp();  // other lanes' copies are there, and all have read the stage loaded next
         weights.load(stage == 0 ? kStages - 1 : stage - 1);
 #pragma unroll
         for (int i = 0; i < kStageColumns / 32; ++i) {
@@ -258,7 +266,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
                                             ((i * 4 + quad) ^ (group % 2 * 4)) * 16);
           const Vector& x = row[step * (kStageColumns / 32) + i];
 #pragma unroll
-          for (int j = 0; j < 4; j += 2) {  // the instruction's other eight rows are none
+          for (int j = 0; j < 4; j += 2) {  // the instruction's lower eight rows are zero
             multiply_pairs<In>(sums[eight], x.pairs[j], 0, x.pairs[j + 1], 0, w.pairs[j],
                                w.pairs[j + 1]);
           }
@@ -267,7 +275,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
       }
     }
 
-    // Two buffers: who writes the second has left the first barrier, and the others' sums of it are read by then.
+    // Two buffers are enough: a warp that writes one has passed the last tile's barrier, and by
+    // then all warps have read the sums of the tile before that.
     float* const own = sums_of_warps + (tile % 2 * kWarps + warp) * Shape::kWarpSums;
 #pragma unroll
     for (int eight = 0; eight < kTileRows / 8; ++eight) {
@@ -282,7 +291,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   }
   if constexpr (kCluster > 1) {
     if (tiles > 0) add_blocks(tiles - 1);
-    // A block's shared memory is there until the others have sent all.
+    // A block must not end before the others have sent everything to its shared memory.
     __syncwarp();
     arrive_at_cluster();
     wait_for_cluster();
@@ -292,7 +301,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
 }  // namespace
 }  // namespace fibshim
 
-// M at most 8; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
+// M is at most 8. A [M, K] and B [N, K] must be aligned to 16 bytes, C or partial sums to 8.
 #define FIBSHIM_KERNEL(name, in, out_type, ...)                                            \
   using name##_shape = fibshim::Shape<in, out_type, fibshim::Operand::kNone, __VA_ARGS__>; \
   extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)               \

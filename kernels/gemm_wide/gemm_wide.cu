@@ -1,20 +1,24 @@
-// C = A * B^T for up to 64 rows of A: a stream of the weights B, which are read once.
+// C = A * B^T for up to 64 rows of A: streams the weights B, which are read once.
 //
-//   gemm_wide_m16_bf16, _m32_, _m64_          C [M, N] in bfloat16; at most 16, 32 or 64 rows
-//   gemm_wide_pair_m16_bf16, _m32_            the same by clusters of two blocks, each with half of K, where a block's
-//                                             share of N would be small; at most 128 rows of B to a cluster
-//   gemm_wide_part_m16_bf16, _m32_            partial sums [gridDim.y, M, N] in fp32, each of a part of K
-//   gemm_wide_m16_bias_bf16, ...              the first two, with a bias [N] added to each row in fp32
-//   gemm_wide_m16_add_bf16, ...               or with an addend [M, N], in whose place C may come
-//   gemm_wide_m16_fp16, ...                   all of these in fp16
-//   gemm_wide_m16_fp8, ...                    the first two of A and B in e4m3, times the scales of both, in bfloat16
+//   gemm_wide_m16_bf16, _m32_, _m64_  C [M, N] in bfloat16; at most 16, 32 or 64 rows
+//   gemm_wide_pair_m16_bf16, _m32_    the same by clusters of two blocks, each with half of K, for a
+//                                     small share of N per block; at most 128 rows of B per cluster
+//   gemm_wide_part_m16_bf16, _m32_    partial sums [gridDim.y, M, N] in fp32, each of a part of K
+//   gemm_wide_m16_bias_bf16, ...      the first two, with a bias [N] added to each row in fp32
+//   gemm_wide_pair_m16_add_bf16, ...  the second, with an addend [M, N], which C may overwrite
+//   gemm_wide_m16_fp16, ...           all of these in fp16
+//   gemm_wide_m16_fp8, ...            the first two for A and B in e4m3, times their scales, with C
+//                                     in bfloat16
 //
-// N is a multiple of 8, what a block has of K one of 256, in fp8 of 512. The blocks share the rows of B.
+// N is a multiple of 8. A block's part of K is a multiple of 256, or of 512 in fp8. The rows of B
+// are divided among the blocks.
 //
-// Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies: its instructions take
-// 64 rows of B as their first operand, and A as their second. It holds the sums of up to `tiles` times 64 rows of B while
-// K goes by, so a block reads A once for as many: with 224 of 28672 rows of B in each of 128 blocks, 32 rows of A are a
-// seventh of what B is. Blocks begin at different columns, so that they do not ask for the same piece of A at once.
+// Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies:
+// its instructions take 64 rows of B as their first operand, and A as their second. The warpgroup
+// holds the sums of up to `tiles` times 64 rows of B while it goes through K, so a block reads A
+// once for that many rows: with 224 of 28672 rows of B in each of 128 blocks, 32 rows of A are a
+// seventh of B's bytes. Blocks start at different columns, so that they do not all read the same
+// piece of A at once.
 #include <cuda_fp8.h>
 
 #include "product.cuh"
@@ -22,19 +26,20 @@
 namespace fibshim {
 namespace {
 
-constexpr int kRowBytes = 512;    // of K, in a stage
-constexpr int kUnitRows = 8;      // of B: what blocks share, and an atom's
+constexpr int kRowBytes = 512;    // bytes of K in a stage
+constexpr int kUnitRows = 8;      // of B: the unit that blocks divide, and the rows of an atom
 constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
-constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, whose 16 bytes are exchanged by the row's number
-constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in an atom of its own
+constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, swizzled in 16 bytes by the row's number
+constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in its own atom
 constexpr int kMultipliers = 4;           // warps: a warpgroup
 constexpr int kStreams = 4;               // warps that copy B
 constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
 constexpr int kMaxStages = 32;
 constexpr int kMaxTiles = 4;
 
-// What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm_wide), and
-// with clusters no more rows of B than the tiles hold: blocks meet once (tests/shim/plan/shipped_products_test.cc).
+// The sizes of a kernel. It must be launched with kBytes of shared memory
+// (config/shared/gemm_wide). A cluster must get no more rows of B than the tiles hold, since its
+// blocks exchange sums once (tests/shim/plan/shipped_products_test.cc).
 template <class InType, class OutType, class MoreOfC, int rows, int tiles, int ring_kb,
           int stages_of_a, int cluster>
 struct Shape {
@@ -43,10 +48,10 @@ struct Shape {
   using More = MoreOfC;
   static constexpr int kColumns = kRowBytes / sizeof(In);  // of K, in a stage
   static constexpr int kRows = rows;    // of A at most
-  static constexpr int kTiles = tiles;  // whose sums are held: 64 rows of B each
+  static constexpr int kTiles = tiles;  // tiles whose sums are held, of 64 rows of B each
   static constexpr int kCluster = cluster;
   static constexpr int kGroups = rows / 8;
-  static constexpr int kOwnGroups = kGroups / cluster;  // of 8 rows of A: whose sums a block finishes
+  static constexpr int kOwnGroups = kGroups / cluster;  // 8-row groups of A that a block finishes
   static constexpr int kRing = ring_kb * 1024;
   static constexpr int kStagesOfA = stages_of_a;
   static constexpr int kStageOfA = rows * kRowBytes;
@@ -55,14 +60,14 @@ struct Shape {
   static constexpr int kInboxStep = kMultipliers * 32 * 16;  // four sums of each thread
   static constexpr int kBytes = kInbox + (cluster > 1 ? tiles * kOwnGroups * kInboxStep : 0);
   static_assert(kBytes <= 227 * 1024 && tiles <= kMaxTiles);
-  // An instruction reads 64 rows where a tile has fewer; the sums of the others are not used.
+  // An instruction reads 64 rows even if a tile has fewer; the sums of the others are not used.
   static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
 
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// As soon as all copies are done that this thread has begun.
+// Arrives as soon as all copies are done that this thread has begun.
 __device__ inline void arrive_when_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -75,7 +80,7 @@ __device__ inline void wait(uint32_t barrier, int parity) {
       : "memory");
 }
 
-// The descriptor of an operand: atoms of rows one behind the other.
+// Returns the descriptor of an operand, whose atoms follow one another.
 __device__ inline uint64_t operand_at(uint32_t shared) {
   return uint64_t{1} << 62 | uint64_t{kAtomBytes / 16} << 32 | uint64_t{1} << 16 | shared / 16;
 }
@@ -83,8 +88,9 @@ __device__ inline uint64_t operand_at(uint32_t shared) {
 template <class In>
 struct Of {};
 
-// Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`: of a thread's four sums in turn the
-// first two are of its first row of B and two neighbouring rows of A, the others of its second.
+// Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`. Of every four sums
+// of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
+// to its second row of B.
 #define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                        \
   [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2],         \
                                                         uint64_t b, uint64_t a) {           \
@@ -111,14 +117,14 @@ FIBSHIM_MULTIPLY_OF(__nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0")
 FIBSHIM_MULTIPLY_OF(__half, "k16.f32.f16.f16", ", 0, 0")
 FIBSHIM_MULTIPLY_OF(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "")
 
-// The compiler neither uses them before this, nor changes them behind it without need.
+// Keeps the compiler from moving reads or writes of the sums across this point.
 template <int kCount>
 __device__ inline void fence_sums(float (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// A position in a ring of stages, and the parity of the barrier that tells that it is full.
+// A position in a ring of stages, and the parity of the barrier that says that the stage is full.
 struct RingPosition {
   int stages;
   int stage = 0;
@@ -128,19 +134,19 @@ struct RingPosition {
   }
 };
 
-// What a block works on: passes over K, each with some tiles. Stages are one tile's of one chunk of K, chunk by chunk,
-// from `first_chunk` on and round.
+// A block's work: passes over K, each with some tiles. A stage holds one tile's part of one chunk
+// of K. Stages go chunk by chunk from `first_chunk` on, wrapping around.
 struct Work {
   int units;
   int passes;
   int tiles;
   int chunks;
   int first_chunk;
-  int units_of_stage;  // which has room for them
+  int units_of_stage;  // a stage's capacity
 
   __device__ int first_unit(int pass) const { return units * pass / passes; }
   __device__ int units_of(int pass) const { return first_unit(pass + 1) - first_unit(pass); }
-  // In units, from the pass's first on: where a tile begins, and the one before it ends.
+  // Returns where a tile begins and the one before it ends, in units from the pass's first.
   __device__ int begin_of(int tile, int pass) const { return units_of(pass) * tile / tiles; }
 };
 
@@ -200,8 +206,9 @@ __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int row
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// What is done to the sums beside. begin: before a pass, and before the wait for the kernel before; read: once, after the
-// first piece of A has come.
+// Operands beyond A and B, applied to the sums by finish(). begin() is called before each pass, the
+// first time before the wait for the kernel before; read() once, after the first piece of A has
+// arrived.
 struct Nothing {
   static constexpr bool kReadsLate = false;
   template <int kTiles>
@@ -209,7 +216,7 @@ struct Nothing {
   __device__ float finish(float sum, int, int, int, int, int, int) const { return sum; }
 };
 
-// Of the columns of C, added to each row.
+// A bias for the columns of C, added to each row.
 template <class T>
 struct Bias {
   static constexpr bool kReadsLate = false;
@@ -236,12 +243,12 @@ struct Bias {
   }
 };
 
-// [M, N]. C may come in its place: a warp reads what it then writes.
+// An addend [M, N]. C may overwrite it, since a warp reads the elements that it then writes.
 template <class T>
 struct Addend {
   static constexpr bool kReadsLate = true;
   const T* from;
-  int64_t columns = 0;  // before the pass's
+  int64_t columns = 0;  // before those of the pass
 
   template <int kTiles>
   __device__ void begin(const Work& work, int pass, int first_unit) {
@@ -254,7 +261,7 @@ struct Addend {
   }
 };
 
-// Of A and B as wholes.
+// One scale for all of A and one for all of B.
 struct Scales {
   static constexpr bool kReadsLate = true;
   const float* a;
@@ -270,7 +277,8 @@ struct Scales {
   __device__ float finish(float sum, int, int, int, int, int, int) const { return sum * value; }
 };
 
-// The sums of `kCount` groups of 8 rows of A, from group `kFirst` on, of the tiles of a pass.
+// Stores the sums of `kCount` groups of 8 rows of A, from group `kFirst` on, for the tiles of a
+// pass.
 template <int kFirst, int kCount, int kTiles, int kSums, class More, class Out>
 __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more, const Work& work,
                            int pass, Out* c, int m, int n) {
@@ -292,7 +300,7 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
         const float y = more.finish(sums[tile][group * 4 + half * 2 + 1], tile, half, unit,
                                     first_row + 1, m, n);
         if constexpr (sizeof(Out) == 2) {
-          // A thread has two rows of one column: turned, two columns of one row.
+          // Transpose from two rows of one column per thread to two columns of one row.
           uint32_t turned;
           asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
               : "=r"(turned)
@@ -312,7 +320,8 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
   }
 }
 
-// Sends the sums of the other block's groups, which begin with kOther, and adds what comes to the own ones.
+// Sends the sums of the other block's groups, which begin with kOther, and adds the received sums
+// to its own.
 template <class Shape, int kFirst, int kOther>
 __device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles, uint32_t inbox,
                             int peer) {
@@ -320,7 +329,7 @@ __device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int 
   inbox += threadIdx.x * 16;
   uint32_t to;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(inbox), "r"(peer));
-  wait_for_cluster();  // it has begun
+  wait_for_cluster();  // the other block has begun
 #pragma unroll
   for (int tile = 0; tile < Shape::kTiles; ++tile) {
     if (tile >= tiles) break;
@@ -351,7 +360,7 @@ __device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int 
   }
 }
 
-// The product of a stage's rows of B, `units` times 8, and of A.
+// Multiplies a stage's rows of B, `units` times 8, by the rows of A.
 template <class In, int kRows>
 __device__ void multiply_stage(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units) {
 #pragma unroll
@@ -365,7 +374,8 @@ __device__ void multiply_stage(float (&sums)[kRows / 2], uint64_t b, uint64_t a,
   asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
-// In fp8 instructions add up with fewer bits than fp32 has: no more than 128 columns.
+// The same in fp8, whose instructions accumulate with fewer bits than fp32: sums at most 128
+// columns at a time.
 template <int kRows>
 __device__ void multiply_stage_of_fp8(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units) {
 #pragma unroll 1
@@ -470,7 +480,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
         if (tile >= work.tiles) break;
         wait(full + at.stage * 8, at.parity);
         const uint64_t b_at = operand_at(ring + at.stage * stage_bytes);
-        // What was copied the usual way is read by the instructions' own.
+        // The copies wrote through the generic proxy, and the instructions read through the async
+        // proxy.
         asm volatile("fence.proxy.async.shared::cta;\n\twgmma.fence.sync.aligned;" ::: "memory");
         if constexpr (sizeof(In) == 1) {
           multiply_stage_of_fp8<kRows>(sums[tile], b_at, a_at, work.units_of_stage);
@@ -502,7 +513,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
 }  // namespace
 }  // namespace fibshim
 
-// M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C and partial sums to 4.
+// M is at most the number of rows in the name. A [M, K] and B [N, K] must be aligned to 16 bytes, C
+// and partial sums to 4.
 #define FIBSHIM_KERNEL(name, in, out_type, ...)                                     \
   using name##_shape = fibshim::Shape<in, out_type, fibshim::Nothing, __VA_ARGS__>; \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                \

@@ -2,9 +2,9 @@
 // rstd = 1 / sqrt(mean((x - mean)^2) + eps). Also writes `mean` and `rstd` of every row, which the
 // backward pass reads. A null `bias` stands for zeros.
 //
-// Accuracy: a thread, then a warp, then the row computes mean and squared deviations of its own
-// elements, and Chan's formula merges the parts: nothing cancels, however large the mean. fp32, and
-// the root as in RMSNorm.
+// Accuracy: each thread computes the mean and squared deviations of its own elements, and Chan's
+// formula merges them over the warp and the row, so nothing cancels, however large the mean. The
+// arithmetic is fp32, and the root is computed as in RMSNorm.
 #include "row.cuh"
 
 namespace fibshim {
@@ -17,7 +17,7 @@ struct Moments {
   float deviations;
 };
 
-// Counts are known to be equal where every thread has all of its vectors.
+// kAreEqual: both counts are known to be equal, since every thread has all of its vectors.
 template <bool kAreEqual>
 __device__ Moments merge(const Moments& a, const Moments& b) {
   const float delta = b.mean - a.mean;
@@ -40,7 +40,7 @@ __device__ Moments moments_of(const RowPart<Plan>& row, int thread) {
     vectors += has_vector<Plan>(i, thread);
 #pragma unroll
     for (int j = 0; j < kPairsPerVector; ++j) {
-      const float2 x = unpack<T>(row, i, j);  // zeros where there is none
+      const float2 x = unpack<T>(row, i, j);  // zeros if there is no vector
       sum += x.x + x.y;
     }
   }
@@ -61,7 +61,7 @@ __device__ Moments moments_of(const RowPart<Plan>& row, int thread) {
   return {count, mean, deviations};
 }
 
-// How many of a row's elements the threads of a warp hold.
+// Returns how many of a row's elements the threads of a warp hold.
 template <class Plan>
 __device__ constexpr float elements_of_warp(int warp) {
   int vectors = 0;
@@ -72,7 +72,8 @@ __device__ constexpr float elements_of_warp(int warp) {
   return static_cast<float>(vectors * kElementsPerVector);
 }
 
-// The row's moments, in each of its threads. Call it once in a kernel: no barrier follows it.
+// Returns the row's moments, in each of its threads. Call it once in a kernel: no barrier follows
+// it.
 template <class Plan>
 __device__ Moments merge_over_row(Moments own) {
 #pragma unroll
@@ -128,8 +129,8 @@ __device__ void normalize(const T* hidden_states, const T* weight, const T* bias
     mean[place.row] = moments.mean;
     rstd[place.row] = row_rstd;
   }
-  // Weight and bias are loaded only now: held in registers from the start, they would leave room for
-  // too few rows to keep DRAM busy.
+  // Weight and bias are loaded only now: if they were in registers from the start, too few rows
+  // would fit to keep DRAM busy.
   const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
   RowPart<Plan> b = {};
   if (bias != nullptr) b = load_weight<Plan>(bias, place.thread);

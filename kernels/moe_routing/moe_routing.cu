@@ -1,13 +1,15 @@
-// Softmax routing of a few tokens to experts, which replaces two or three kernels of vLLM: topkGating,
-// moe_align_block_size_kernel and count_and_sort_expert_tokens_kernel; or topkGating and
-// moe_align_block_size_small_batch_expert_kernel, which vLLM has for up to 64 experts.
+// Softmax routing of a few tokens to experts, which replaces two or three kernels of vLLM:
+// topkGating, moe_align_block_size_kernel and count_and_sort_expert_tokens_kernel; or topkGating
+// and moe_align_block_size_small_batch_expert_kernel, which vLLM uses for up to 64 experts.
 //
-// One block. A warp has a token's row, or, of 8 experts, a thread. The exponentials are added up in vLLM's order, so that
-// the weights are the same bits: where 16 bytes are more of the row than a lane holds, several lanes add theirs up one
-// after the other. Among equal probabilities the lowest expert wins. Probabilities that are no numbers count as 0.
+// One block. A warp holds a token's row, or with 8 experts a thread does. The exponentials are
+// added up in vLLM's order, so that the weights are bit-identical: if a lane holds less than 16
+// bytes of the row, several lanes add theirs one after the other. Among equal probabilities the
+// lowest expert wins. Probabilities that are infinite or NaN count as 0.
 //
-// An expert's tokens stand in the order in which vLLM's small kernel has them; its other one leaves that order open, and
-// they ascend. Where a token stands tells a bit mask of the expert's tokens.
+// An expert's tokens have the same order as in vLLM's small kernel. Its other kernel leaves the
+// order open; here the tokens then ascend. A token's place follows from a bit mask of the expert's
+// tokens.
 //
 // grid = 1, block = 256 threads for 8 experts, else 1024.
 #include <type_traits>
@@ -27,18 +29,18 @@ constexpr int kThreadsFor = E < 32 ? 256 : 1024;
 struct Routing {
   float* weights;             // [tokens, K]
   int* experts;               // [tokens, K]
-  int* token_expert_indices;  // [tokens, K]; what is written later may lie there
+  int* token_expert_indices;  // [tokens, K]; outputs that are written later may overlap it
   int* sorted_token_ids;      // [max_num_tokens_padded]
   int* expert_ids;            // [ceil(max_num_tokens_padded / block_size)]
   int* num_tokens_post_pad;   // [1]
-  int* cumsum;                // [experts + 1]; null of the small kernel
+  int* cumsum;                // [experts + 1]; null in the small kernel
   int num_tokens;
   int block_size;
   int max_num_tokens_padded;
   int division;  // of the weights by their sum. 0: none; 1: each is divided; 2: by its reciprocal
 };
 
-// `Count` elements from `from` on, 16 bytes of them at most.
+// Loads `Count` elements, at most 16 bytes.
 template <class T, int Count>
 __device__ void load_chunk(const T* from, float* values) {
   if constexpr (sizeof(T) == 4) {
@@ -70,7 +72,7 @@ __device__ void load_chunk(const T* from, float* values) {
   }
 }
 
-// Probabilities as integers in their order; 0 is less than all.
+// Maps probabilities to integers in the same order; 0 is less than all of them.
 __device__ uint32_t rank_of(float probability) {
   const bool is_number = fabsf(probability) < __uint_as_float(0x7f800000u);
   return is_number ? __float_as_uint(probability) + 1 : 1;
@@ -80,11 +82,11 @@ __device__ float probability_of(uint32_t rank) { return __uint_as_float(rank - 1
 // A row that a warp holds.
 template <class T, int E>
 struct WarpRow {
-  static constexpr int kLanes = 32;  // of a row
+  static constexpr int kLanes = 32;  // per row
   static constexpr int kElements = E / kLanes;
   static constexpr int kMostInChunk = 16 / sizeof(T);
   static constexpr int kChunk = kElements < kMostInChunk ? kElements : kMostInChunk;
-  // Lanes that together hold what a thread of vLLM's holds.
+  // The number of lanes that together hold the elements of one thread in vLLM's kernel.
   static constexpr int kSharers = kElements < kMostInChunk ? kMostInChunk / kElements : 1;
 
   float values[kElements];
@@ -133,7 +135,7 @@ struct WarpRow {
     for (int i = 0; i < kElements; ++i) ranks[i] = rank_of(values[i] * scale);
   }
 
-  // The best expert of the row, which is out of it then.
+  // Returns the best expert of the row, and removes it from the row.
   __device__ uint32_t take_best(float* probability) {
     uint32_t best = ranks[0];
     uint32_t expert = expert_of(0);
@@ -154,7 +156,7 @@ struct WarpRow {
   }
 };
 
-// A row that a thread holds. Two threads of vLLM's have a row of eight fp32 numbers.
+// A row that a thread holds. In vLLM's kernel two threads hold a row of eight fp32 numbers.
 template <class T, int E>
 struct ThreadRow {
   static constexpr int kLanes = 1;
@@ -208,7 +210,7 @@ struct ThreadRow {
   }
 };
 
-// `length` times `value`.
+// Sets `length` elements to `value`.
 __device__ void fill(int* to, int length, int value) {
   const bool is_aligned = reinterpret_cast<uintptr_t>(to) % sizeof(int4) == 0;
   const int in_fours = is_aligned ? length / 4 : 0;
@@ -218,11 +220,13 @@ __device__ void fill(int* to, int length, int value) {
   for (int i = 4 * in_fours + threadIdx.x; i < length; i += blockDim.x) to[i] = value;
 }
 
-// Where the k-th choice of a token stands among an expert's tokens, as a bit's number. An expert has each token once.
+// Returns the bit of the k-th choice of a token among an expert's tokens. An expert has each token
+// at most once.
 template <int E, int K, bool kIsSmall>
 __device__ uint32_t place_of(uint32_t token, uint32_t k, uint32_t num_tokens) {
   if constexpr (!kIsSmall) return token;
-  // vLLM's small kernel: of so many threads each takes every so-manieth choice, and a thread's stand together.
+  // In vLLM's small kernel thread t takes choices t, t + kThreads, ..., and a thread's choices are
+  // adjacent.
   constexpr uint32_t kThreads = E < 32 ? 32 : E;
   const uint32_t choice = token * K + k;
   const uint32_t rounds = (num_tokens * K + kThreads - 1) / kThreads;
@@ -261,7 +265,7 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
   __syncthreads();
 
   fill(out.sorted_token_ids, out.max_num_tokens_padded, choices);
-  uint32_t chosen[kRounds][Row::kLanes == 1 ? K : 1];  // of a warp's row: lane k has the k-th
+  uint32_t chosen[kRounds][Row::kLanes == 1 ? K : 1];  // in a warp's row, lane k has the k-th
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
     const int token = first_token + i * kRowsAtATime;
@@ -297,7 +301,7 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
   __syncthreads();
 
   if (threadIdx.x < 32) {
-    constexpr int kExperts = E < 32 ? 1 : E / 32;  // of a lane
+    constexpr int kExperts = E < 32 ? 1 : E / 32;  // per lane
     const int first = threadIdx.x * kExperts;
     int counts[kExperts], blocks[kExperts];
     int sum = 0;
@@ -318,7 +322,8 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
     for (int i = 0; i < kExperts; ++i) {
       if (first + i < E) {
         first_block_of[first + i] = at;
-        // As vLLM leaves it, which counts on from each expert's first token.
+        // The value that vLLM leaves there: it counts up from the place of each expert's first
+        // token.
         if (!kIsSmall) out.cumsum[first + i] = at * out.block_size + counts[i];
       }
       at += blocks[i];

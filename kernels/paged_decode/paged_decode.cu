@@ -1,29 +1,36 @@
-// Attention of one query token of each sequence over a paged cache of keys and values: GQA with at most eight query
-// heads to a KV head, in bfloat16. In place of FlashAttention 3's forward kernel, whose contract it keeps.
+// Attention of one query token per sequence over a paged cache of keys and values: GQA with at most
+// eight query heads per KV head, in bfloat16. It replaces FlashAttention 3's forward kernel and
+// keeps its contract.
 //
-//   paged_decode_d128_w6_bf16        heads of 128, six warps to a block
-//   paged_decode_d128_w4_bf16        four warps, for a few more blocks than an SM has room for
+//   paged_decode_d128_w6_bf16        heads of 128, six warps per block
+//   paged_decode_d128_w4_bf16        four warps, for slightly more blocks than the SMs have room for
 //   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
 //   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
 //
-// And in place of FlashInfer's decode kernel, whose plan it keeps: planned_decode_d128_bf16, planned_decode_d64_bf16.
+// planned_decode_d128_bf16 and planned_decode_d64_bf16 replace FlashInfer's decode kernel and
+// follow its plan.
 //
-// The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
-// a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
-// sequence in one part the block writes output and lse; else partial_output and partial_lse, which decode_combine merges, or
-// FlashAttention's combine kernel. Where there are clusters, the two blocks of one share what is much longer than the rest, and
-// long parts come first: else what the launch takes is what the longest takes.
+// A block works on one (sequence, KV head, part of the tokens) at a time. The inputs that determine
+// the work are in device memory, where a replayed graph finds new values: lengths, first rows of Q,
+// and the number of parts of each sequence. For a sequence in one part the block writes output and
+// lse; otherwise it writes partial_output and partial_lse, which decode_combine or FlashAttention's
+// combine kernel merges. In clusters, the two blocks share parts that are much longer than the
+// rest, and long parts come first; otherwise the longest part would determine the time of the
+// launch.
 //
-// gridDim.x is the number of KV heads; gridDim.y may be any multiple of the cluster's size, but is best the number of all parts,
-// or that of all blocks for which there is room at once, if that is enough for all sequences.
+// gridDim.x is the number of KV heads. gridDim.y may be any multiple of the cluster's size. Best is
+// the number of all parts, or the number of blocks that fit on the GPU at once, if that is enough
+// for all sequences.
 //
-// A warp takes 16 tokens at a time. Their keys and values go from global memory straight into the registers of
-// tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads
-// 16 bytes of a row wherever it needs two times two elements. What a tile needs is all in flight at once, and twelve warps
-// to an SM cover its latency: what takes fewer registers, or loads ahead, was slower (H200).
+// A warp processes 16 tokens at a time. Their keys and values go from global memory straight into
+// the registers of tensor core instructions. The order of the columns that a product sums over does
+// not matter, so a lane loads 16 adjacent bytes of a row for two instructions, each of which needs
+// two pairs of elements. All loads of a tile are in flight at once, and twelve warps per SM cover
+// their latency. Variants with fewer registers, or that load ahead, were slower (H200).
 //
-// Its solutions have no `pdl`: a block that begins before the kernel before it has ended finds few SMs free, shares one where
-// another stays empty, and has less L1 for its loads, as an SM keeps the division that the shared memory of a product asked for.
+// Its solutions have no `pdl`: a block that begins before the kernel before it has ended finds few
+// SMs free, shares an SM while another one stays empty, and has less L1 for its loads, since an SM
+// keeps the split of L1 and shared memory that a matrix product before it asked for.
 #include "product.cuh"
 
 namespace fibshim {
@@ -31,12 +38,13 @@ namespace {
 
 constexpr int kTile = 16;           // tokens, all in one page
 constexpr int kHeads = 8;           // query heads that share a KV head, at most
-constexpr int kMaxSequences = 256;  // what comes after them is not seen
+constexpr int kMaxSequences = 256;  // further ones are ignored
 constexpr int kCluster = 2;         // blocks
 constexpr int kBlocks = 256;        // about as many as an H200 has room for
 
-// Of clusters: tokens of a part that comes before others, at least, as its block guesses wrong; and of one that two blocks share,
-// as they wait for one another.
+// In clusters: the fewest tokens for which a part is moved to the front, since the block that gets
+// it guesses wrong, and the fewest for which two blocks share a part, since they wait for each
+// other.
 constexpr uint32_t kFewestFirst = 512;
 constexpr uint32_t kFewestShared = 768;
 
@@ -69,13 +77,14 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// Part number `index` of sequences of which this lane has every 32nd, `count_of(i)` parts of its i-th.
+// Finds part number `index`. A lane has every 32nd sequence, and its i-th has `count_of(i)` parts.
+// Returns false if there are not so many parts.
 template <class Count>
 __device__ bool find_part(int index, int lane, Work* work, const Count& count_of) {
 #pragma unroll
   for (int i = 0; i < kMaxSequences / 32; ++i) {
     const int count = count_of(i);
-    int end = count;  // up to this lane's
+    int end = count;  // the sum of the counts up to this lane's
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
       const int before = __shfl_up_sync(~0u, end, distance);
@@ -94,8 +103,9 @@ __device__ bool find_part(int index, int lane, Work* work, const Count& count_of
   return false;
 }
 
-// What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
-// longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
+// The order of the work: one part of a sequence after the other. Sequences in several parts come
+// first, since theirs are the longest. If every sequence is in one part, and as a guess before the
+// counts are known, work i is sequence i.
 class Schedule {
  public:
   __device__ Schedule(const int* split_counts, int batch_size, int lane)
@@ -110,7 +120,7 @@ class Schedule {
     }
   }
 
-  // Waits for the counts. Returns how much there is to do.
+  // Waits for the counts. Returns the number of all parts.
   __device__ int count() {
     int all = 0, of_several = 0;
 #pragma unroll
@@ -140,8 +150,9 @@ class Schedule {
   int parts_of_several_ = 0;
 };
 
-// The same where the two blocks of a cluster share what is much longer than the rest, which comes first; then one part of a
-// sequence after the other for each block, the longer ones first. Before anything is known, number i is taken for sequence i.
+// The order of the work in clusters. First come the parts that are much longer than the rest, which
+// the two blocks of a cluster share; then one part of a sequence after the other for each block,
+// the longer ones first. As a guess before the counts are known, work i is sequence i.
 class PairSchedule {
  public:
   __device__ PairSchedule(const int* split_counts, const int* lengths, int batch_size, int lane)
@@ -168,13 +179,13 @@ class PairSchedule {
     }
     all_ = static_cast<int>(__reduce_add_sync(~0u, parts));
     if (!__any_sync(~0u, find_longer(kFewestFirst) != 0)) return;
-    // Of a block, if all have as much.
+    // The tokens of a block if all blocks had equally many.
     const uint32_t mean = __reduce_add_sync(~0u, tokens) * static_cast<uint32_t>(kv_heads) /
                           static_cast<uint32_t>(min(blocks, kBlocks));
     const uint32_t longest = find_longer(max(mean / 4 * 5, kFewestShared));
     const int works = all_ * kv_heads;
     const int rounds = (works + kBlocks - 1) / kBlocks;
-    // Where all are alike and a round leaves few blocks idle, nothing is won.
+    // Sharing gains nothing if all parts are alike and the rounds leave few blocks idle.
     if (__any_sync(~0u, longest != 0) || works * 6 < rounds * kBlocks * 5) {
       is_shared_ = find_longer(max(mean / 2, kFewestShared));
       is_first_ = longest;
@@ -186,12 +197,12 @@ class PairSchedule {
   }
 
   __device__ int shared() const { return shared_; }
-  // How much there is for a cluster at a time.
+  // The number of items: an item is a shared part, or one part for each block of a cluster.
   __device__ int items() const { return shared_ + (all_ - shared_ + kCluster - 1) / kCluster; }
 
-  // Of those that are shared, or of the others.
+  // Finds number `index` of the shared parts, or of the others.
   __device__ bool find(bool is_shared, int index, Work* work) const {
-    // All are alike: number i is sequence i.
+    // All sequences are alike, so number i is sequence i.
     if (shared_ == 0 && all_ == batch_size_ && (long_ == 0 || long_ == all_)) {
       *work = {index, 0, 1};
       return index < batch_size_;
@@ -206,7 +217,8 @@ class PairSchedule {
   }
 
  private:
-  // A bit for each of this lane's sequences: whether its parts have more tokens than that.
+  // Returns a bit for each of this lane's sequences, set if each of its parts has more than
+  // `tokens` tokens.
   __device__ uint32_t find_longer(uint32_t tokens) const {
     uint32_t found = 0;
 #pragma unroll
@@ -230,16 +242,16 @@ class PairSchedule {
   int shared_ = 0, first_ = 0, long_ = 0, all_ = 0;
 };
 
-// What warps have summed up; in a cluster, behind them, what the other block has.
+// The sums of each warp; in a cluster, followed by those of the other block.
 template <int kHeadDim, int kCount>
 struct Shared {
-  float sums[kCount][kHeads][kHeadDim + 4];  // rows begin in other banks
+  float sums[kCount][kHeads][kHeadDim + 4];  // padded: rows begin in different banks
   float largest[kCount][kHeads];
   float weights[kCount][kHeads];
 };
 
-// A warp's sums over the tokens that it has seen. Lane 4 * g + quad has the largest score and the weights of head g, and
-// of heads 2 * quad and 2 * quad + 1 the elements of the output that store_sums names.
+// A warp's sums over the tokens so far. Lane 4 * g + quad has the largest score and the weights of
+// head g, and for heads 2 * quad and 2 * quad + 1 the output elements that store_sums() stores.
 template <int kHeadDim>
 struct Sums {
   static constexpr int kTiles = kHeadDim / 16;
@@ -270,7 +282,7 @@ class Tokens {
     }
   }
 
-  // `rows(cache, token)`: where a token of the tile lies.
+  // `rows(cache, token)` returns the address of a token of the tile.
   template <class Rows>
   __device__ void load_keys(const Rows& rows) {
 #pragma unroll
@@ -293,11 +305,11 @@ class Tokens {
     }
   }
 
-  // scores[half] [8 heads, 8 tokens] = Q * K^T; rows 8 to 15 of the instruction are zero.
+  // Computes scores[half] [8 heads, 8 tokens] = Q * K^T. Rows 8 to 15 of the instruction are zero.
   __device__ void score(float (&scores)[2][2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sums[2][4] = {};  // two, since each waits for the one before it
+      float sums[2][4] = {};  // two, since an instruction waits for the one before on its sums
 #pragma unroll
       for (int part = 0; part < kKeyParts; ++part) {
         const Vector& q = query_[part];
@@ -314,7 +326,7 @@ class Tokens {
   __device__ void add(const uint32_t (&weights)[2], Sums<kHeadDim>* sums) const {
 #pragma unroll
     for (int tile = 0; tile < Sums<kHeadDim>::kTiles; ++tile) {
-      // Element g * 8 + tile of each 64; with heads of 64, g * 8 + tile and g * 8 + 4 + tile.
+      // Element g * 8 + tile of each 64; for heads of 64, g * 8 + tile and g * 8 + 4 + tile.
       const int low = tile, high = kValueParts == 2 ? tile : tile + 4;
       multiply(sums->output[tile], pair(0, 0, low), pair(0, kValueParts - 1, high), pair(2, 0, low),
                pair(2, kValueParts - 1, high), weights[0], weights[1]);
@@ -322,7 +334,7 @@ class Tokens {
   }
 
  private:
-  // An element of two neighbouring tokens.
+  // Returns one element of two adjacent tokens.
   __device__ uint32_t pair(int i, int part, int element) const {
     return __byte_perm(values_[i][part].pairs[element / 2], values_[i + 1][part].pairs[element / 2],
                        element % 2 == 0 ? 0x5410 : 0x7632);
@@ -337,7 +349,7 @@ class Tokens {
   Vector values_[4][kValueParts];
 };
 
-// Softmax's weights of a tile, and what was summed up before, brought to the same largest score.
+// Computes the softmax weights of a tile, and rescales the sums so far if the largest score grows.
 template <int kHeadDim>
 __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<kHeadDim>* sums,
                       float2 (&weights)[2]) {
@@ -366,7 +378,8 @@ __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<k
   }
 }
 
-// Adds a tile, of which the tokens up to `last` count. kIsExact: weights are not rounded to bfloat16, but are a sum of two.
+// Adds the tokens of a tile up to `last`. kIsExact: uses two bfloat16 numbers per weight in place
+// of one rounded one.
 template <bool kIsExact, int kHeadDim, class Rows>
 __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
                          Tokens<kHeadDim>* tokens, Sums<kHeadDim>* sums) {
@@ -397,21 +410,23 @@ __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
   }
 }
 
-// The pages of a warp's tiles, of which there are 32 to a load: a lane has those of every 32nd.
+// The pages of a warp's tiles. One load fetches the pages of 32 tiles, one per lane.
 class Pages {
  public:
-  // `max_pages`: of a sequence, as far as the launch tells.
+  // Call::max_pages bounds the pages of a sequence until is_enough() is called.
   __device__ Pages(const Call& call, int sequence, int lane)
       : pages_(call.page_table + sequence * call.table_stride),
         shift_(31 - __clz(call.page_size / kTile)),
         lane_(lane),
         last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
 
-  // Of the tiles from `tile` on, `step` apart. May begin before it is known how many there are.
+  // Loads the pages of 32 tiles from `tile` on, `step` apart. May be called before the number of
+  // tiles is known.
   __device__ void load(int tile, int step) {
     known_ = pages_[min((tile + lane_ * step) >> shift_, last_)];
   }
-  // Whether what was loaded holds for a sequence of so many tiles, at least one. From then on no other page is read.
+  // Returns whether the loaded pages are right for a sequence of `tiles` tiles, at least one. From
+  // then on no page past its last is read.
   __device__ bool is_enough(uint32_t tiles) {
     const int last = static_cast<int>((tiles - 1) >> shift_);
     const bool was_enough = last <= last_;
@@ -419,7 +434,7 @@ class Pages {
     return was_enough;
   }
 
-  // Of the warp's tile number `turn` since the load, where its tokens begin in the caches.
+  // Returns where the tokens of the warp's tile number `turn` since the load begin in the caches.
   __device__ int64_t offset(const Call& call, int tile, int turn) const {
     const int page = __shfl_sync(~0u, known_, turn);
     return page * call.page_stride +
@@ -432,7 +447,7 @@ class Pages {
   int known_;
 };
 
-// The warp's tiles: first, first + step, ... below `end`.
+// Adds the warp's tiles first, first + step, ... below `end` to the sums.
 template <int kHeadDim>
 __device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int first, int step,
                        int end, int length, int lane, Sums<kHeadDim>* sums) {
@@ -462,7 +477,7 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
     shared->largest[warp][lane / 4] = sums.largest;
     shared->weights[warp][lane / 4] = weights;
   }
-  constexpr int kVectors = Sums<kHeadDim>::kTiles / 4;  // of the output, of four tiles each
+  constexpr int kVectors = Sums<kHeadDim>::kTiles / 4;  // vectors of the output, of four tiles each
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int head = lane % 4 * 2 + i % 2;
@@ -478,8 +493,9 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
   }
 }
 
-// Adds up the first kAdded of what there is. `write` gets a head of the group, an element of its output, this and the three
-// behind it as they were summed up, the largest score and the weights' sum.
+// Adds up the first kAdded sums in `shared`. Calls `write` with a head of the group, an element of
+// its output, the sums of this element and the next three, the largest score and the sum of the
+// weights.
 template <int kWarps, int kAdded, int kHeadDim, int kCount, class Write>
 __device__ void add_up(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
                       const Write& write) {
@@ -508,7 +524,7 @@ __device__ void add_up(int group, float scale_log2, const Shared<kHeadDim, kCoun
   }
 }
 
-// The same; `write` gets what to multiply them by, and lse.
+// The same, but `write` gets the factor for the sums, and lse.
 template <int kWarps, int kAdded, int kHeadDim, int kCount, class Write>
 __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
                       const Write& write) {
@@ -522,7 +538,8 @@ __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount
       });
 }
 
-// Puts a block's sums where the first block of the cluster adds them up as those of one more warp.
+// Writes a block's sums into the first block of the cluster, which adds them up like those of one
+// more warp.
 template <int kHeadDim, int kCount>
 __device__ void send_sums(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared) {
   const auto address_there = [](const void* own) {
@@ -569,7 +586,7 @@ __device__ void write(const Call& call, const Work& work, int row, int64_t head,
   }
 }
 
-// What device memory says of a sequence.
+// The values of a sequence in device memory.
 struct Sequence {
   Pages pages;
   int length, row, end_row, query_length;
@@ -593,7 +610,7 @@ __device__ void decode(const Call& call) {
   wait_for_kernel_before();
   int index = blockIdx.y, count;
   do {
-    // One round trip to memory, on the guess that all is in order.
+    // One round trip to memory if the guess is right that this work is the sequence of its number.
     Schedule schedule(call.split_counts, call.batch_size, lane);
     Sequence sequence(call, min(index, call.batch_size - 1), warp, kWarps, lane);
     count = schedule.count();
@@ -636,7 +653,7 @@ __device__ void decode_in_pairs(const Call& call) {
   int before = 0, place = blockIdx.y / kCluster, items;
   do {
     const int item = before + place;
-    // One round trip to memory, on the guess that all is in order.
+    // One round trip to memory if the guess is right that this work is the sequence of its number.
     PairSchedule schedule(call.split_counts, call.lengths, call.batch_size, lane);
     const int guess = item * kCluster + rank;
     Sequence sequence(call, min(guess, call.batch_size - 1), warp, kWarps, lane);
@@ -668,7 +685,7 @@ __device__ void decode_in_pairs(const Call& call) {
                         lse);
       };
       if (is_shared) {
-        // Both have begun, and what was sent before is read.
+        // Wait until both blocks have begun, and have read what was sent before.
         arrive_at_cluster();
         wait_for_cluster();
         if (rank != 0) send_sums(call.group, call.scale_log2, shared);
@@ -681,21 +698,22 @@ __device__ void decode_in_pairs(const Call& call) {
       __syncthreads();  // the next work may overwrite
     }
     before += clusters;
-    place = clusters - 1 - place;  // who had the longest goes last
+    place = clusters - 1 - place;  // the cluster with the longest item is last in the next round
   } while (before + place < items);
 }
 
-// FlashInfer's plan: a part is a chunk of a sequence's tokens, or all of them. A block has one, and a KV head.
+// FlashInfer's plan. A part is a chunk of a sequence's tokens, or all of them. A block has one part
+// and one KV head.
 struct Plan {
   const int* page_indices;       // of all sequences
-  const int* first_pages;        // [batch_size + 1] of each in page_indices
+  const int* first_pages;        // [batch_size + 1] each sequence's first entry in page_indices
   const int* last_page_lengths;  // [batch_size]
   const int* sequences;          // [parts]
-  const int* chunks;             // [parts] which of the sequence
-  const int* chunk_size;         // tokens; read where is_cut
+  const int* chunks;             // [parts] the chunk's number in the sequence
+  const int* chunk_size;         // tokens; read only if is_cut
   const bool* is_part;           // [parts] false: nothing to do; null: all are
   __nv_bfloat16* output;         // [parts, heads, kHeadDim]
-  float* lse;                    // [parts, heads], logarithms to base 2; null: not asked for
+  float* lse;                    // [parts, heads], logarithms to base 2; null: not wanted
   int is_cut;
 };
 
@@ -738,7 +756,7 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
       const int64_t own = next.page * call.page_stride + next.slot * call.token_stride;
       const int last = end - 1 - first;
       first += kWarps * kTile;
-      // A tile ahead: keys and values need not wait for their pages.
+      // Look up pages one tile ahead, so that keys and values need not wait for them.
       next = Place(call, page_indices, min(first + lane % kTile, end - 1));
       const auto rows = [&](const __nv_bfloat16* cache, int token) {
         return cache + __shfl_sync(~0u, own, token);
@@ -760,8 +778,8 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 }  // namespace
 }  // namespace fibshim
 
-// q, K and V aligned to 16 bytes, and so are their strides, which are in elements; output to 8, partial_output to 16.
-// The page size is 16 times a power of two.
+// q, K, V and their strides must be aligned to 16 bytes (strides are in elements), output to 8,
+// partial_output to 16. The page size is 16 times a power of two.
 #define FIBSHIM_KERNEL(name, decode, head_dim, warps, blocks)                                   \
   extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
       name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,              \
@@ -781,11 +799,11 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, 128, 6, 2)
 FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, decode, 128, 4, 3)
 FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, decode, 64, 6, 3)
-// In clusters of two along y.
+// Must be launched in clusters of two along y.
 FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, decode_in_pairs, 128, 6, 2)
 FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, decode_in_pairs, 64, 6, 3)
 
-// Of any page size. Aligned are q, K and V to 16 bytes, with their strides, and output to 8.
+// For any page size. q, K, V and their strides must be aligned to 16 bytes, output to 8.
 #define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
   extern "C" __global__ void __launch_bounds__(128, blocks) planned_decode_d##head_dim##_bf16( \
       const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                  \

@@ -1,5 +1,6 @@
-// Writes keys and values of new tokens into a paged cache, each where its slot says, which replaces vLLM's
-// reshape_and_cache_flash. A slot below zero is no token's. Copies bits: for every type of 2 bytes.
+// Writes keys and values of new tokens into their slots of a paged cache, which replaces vLLM's
+// reshape_and_cache_flash. A token with a negative slot is skipped. Copies bits, so it serves every
+// type of 2 bytes.
 //
 // grid = (tokens, 2): keys, then values; block = 128 threads.
 #include "vector.cuh"
@@ -12,8 +13,8 @@ constexpr int kThreads = 128;
 }  // namespace
 }  // namespace fibshim
 
-// Strides in elements; a token's heads lie together, `elements` in all, which 8 divides. The slots do not depend on the
-// kernel before ("reads_before_wait").
+// Strides are in elements. A token's heads are contiguous, `elements` in all, a multiple of 8. The
+// slots do not depend on the kernel before ("reads_before_wait").
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     append_paged_kv_cache_slots_16bit(const uint16_t* key, const uint16_t* value,
                                       uint16_t* key_cache, uint16_t* value_cache,

@@ -1,11 +1,11 @@
-// RMSNorm of the heads of query and key, their rotation, and the new keys and values into a paged cache, which replaces
-// four kernels of vLLM: rms_norm twice, rotary_embedding, and reshape_and_cache_flash. And the same without the norms,
-// which replaces three of its default mode: Inductor's rotation of the query's heads and of the key's, and
-// reshape_and_cache_flash.
+// Applies RMSNorm to the heads of query and key, rotates them, and writes the new keys and values
+// into a paged cache. It replaces four kernels of vLLM: rms_norm twice, rotary_embedding, and
+// reshape_and_cache_flash. The variant without norms replaces three kernels of vLLM's default mode:
+// Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash.
 //
-// 16 lanes share a head of 128. Every intermediate is rounded as where it was stored before, and the squares are added
-// up in the order of vLLM's rms_norm: eight elements one after the other, then neighbours by doubling distance. So the
-// results are the same bits.
+// 16 lanes share a head of 128. Every intermediate result is rounded where the replaced kernels
+// stored it, and the squares are added up in the order of vLLM's rms_norm: eight elements one after
+// the other, then lanes at doubling distance. So the results are bit-identical.
 //
 // grid = (tokens, heads of query, key and value together / 8), block = 128 threads.
 #include "vector.cuh"
@@ -47,7 +47,8 @@ __device__ Vector normalize(const Vector& x, const Vector& weight, float eps) {
   return normal;
 }
 
-// A lane of the head's first half has x, and its sine is negative: x cos - y sin. The second half: y cos + x sin.
+// A lane of the head's first half has x and computes x cos - y sin; one of the second half has y
+// and computes y cos + x sin.
 __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector& sines,
                          bool is_first_half) {
   Vector rotated;
@@ -108,7 +109,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   const int lane = threadIdx.x % kLanes;
   const int element = lane * kElementsPerVector;
   const uint32_t all_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
-  // Others take part in the shuffles.
+  // Lanes past the last head still take part in the shuffles.
   const bool is_head = all_head < heads.num_q_heads + 2 * heads.num_kv_heads;
   const bool is_query = all_head < heads.num_q_heads;
   const bool is_value = all_head >= heads.num_q_heads + heads.num_kv_heads;
@@ -143,7 +144,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
     store((is_query ? out.query : out.key) + (token * count + head) * kHeadSize + element, rotated);
   }
   if (is_query || slot < 0) return;
-    // By element: a choice between two vectors would put both into local memory.
+    // Select element by element: choosing between two vectors would put both into local memory.
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
     if (is_value) rotated.pairs[i] = x.pairs[i];
@@ -154,8 +155,9 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
 }  // namespace
 }  // namespace fibshim
 
-// Strides in elements, from token to token; the outputs of query and key are dense. A slot below
-// zero is no token's. Weights, positions, angles and slots do not depend on the kernel before ("reads_before_wait").
+// Strides are in elements, from token to token; the outputs of query and key are dense. A token
+// with a negative slot is not written into the cache. Weights, positions, angles and slots do not
+// depend on the kernel before ("reads_before_wait").
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     qk_rope_append_d128_bf16(const __nv_bfloat16* query, const __nv_bfloat16* key,
                              const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
@@ -172,8 +174,8 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
       {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
 }
 
-// The same without norms. A row of qkv begins with the heads of the query, behind which are those of the key; the values
-// may lie anywhere.
+// The same without norms. A row of qkv begins with the heads of the query, followed by those of the
+// key; the values may be anywhere.
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     rope_append_d128_bf16(const __nv_bfloat16* qkv, const __nv_bfloat16* value,
                           const __nv_bfloat16* cos_sin_cache, const int64_t* positions,

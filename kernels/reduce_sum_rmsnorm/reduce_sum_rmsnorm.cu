@@ -1,21 +1,22 @@
-// The sum of a matrix product's parts and the norm behind it, which replaces cuBLAS's splitKreduce_kernel and
-// torch.compile's RMSNorm of a sum: c = the sum of partial_sums [splits, M, 4096], z = c + first [+ second],
-// output = z / sqrt(mean(z^2) + eps) * w.
+// Adds up a matrix product's partial sums and applies the norm that follows, which replaces
+// cuBLAS's splitKreduce_kernel and torch.compile's RMSNorm of a sum: c = the sum of partial_sums
+// [splits, M, 4096], z = c + first [+ second], output = z / sqrt(mean(z^2) + eps) * w.
 //
 //   splitk_reduce4_add_rmsnorm_h4096_bf16       z = c + first; z is not kept
 //   splitk_reduce4_add2_rmsnorm_h4096_bf16      z = c + (first + second); neither c nor z is kept
 //   splitk_reduce4_add2_rmsnorm_sum_h4096_bf16  the same; c is kept, and z goes to `sum`
 //
-// Adds and rounds as splitk_reduce and sum_rmsnorm do, one after the other: the results are the same bits.
+// Adds and rounds as splitk_reduce followed by sum_rmsnorm does: the results are bit-identical.
 //
-// A cluster shares a row: cluster = any number of blocks, block = 512 threads / that number, grid = rows * that number.
+// A cluster shares a row: cluster = any number of blocks, block = 512 threads / that number, grid =
+// rows * that number.
 #include "product.cuh"
 
 namespace fibshim {
 namespace {
 
 constexpr int kHidden = 4096;
-constexpr int kThreads = kHidden / kElementsPerVector;  // of a row
+constexpr int kThreads = kHidden / kElementsPerVector;  // per row
 constexpr int kWarps = kThreads / 32;
 
 using Type = __nv_bfloat16;
@@ -32,13 +33,14 @@ __device__ uint32_t blocks_of_cluster() {
   return count;
 }
 
-// The sums of all warps of a row, in each block of its cluster.
+// The sums of all warps of a row. Each block of the row's cluster has all of them.
 struct WarpSums {
   alignas(16) float sums[kWarps];
-  uint64_t barrier;  // waits for their bytes
+  uint64_t barrier;  // waits for the bytes of `sums`
 };
 
-// Before the first sum is sent: every block of the cluster must be there.
+// Makes the barrier and arrives at the cluster's. No sum may be sent before every block of the
+// cluster has arrived.
 __device__ void begin_sums(WarpSums& all) {
   if (threadIdx.x == 0) {
     const uint32_t barrier = shared_address(&all.barrier);
@@ -65,7 +67,7 @@ __device__ void send_sum(WarpSums& all, int warp, uint32_t blocks, float sum) {
                : "memory");
 }
 
-// In the order of sum_over_row.
+// Adds up in the order of row.cuh's sum_over_row().
 __device__ float sum_over_row(WarpSums& all, int thread, uint32_t blocks, float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
@@ -87,8 +89,8 @@ __device__ float sum_over_row(WarpSums& all, int thread, uint32_t blocks, float 
   return sums.x + sums.y + sums.z + sums.w;
 }
 
-// Eight elements of c. Two lanes share 16: each loads two of their four pieces of four, so that an access reads whole
-// sectors, and passes on the one that is the other's.
+// Returns eight elements of c. Two lanes share 16 elements: each loads two of their four pieces of
+// four elements, so that an access reads whole sectors, and then gives one piece to the other lane.
 template <int kSplits>
 __device__ Vector add_up(const float* partial_sums, int64_t count, int64_t row, int thread) {
   const bool is_odd = thread % 2 != 0;
@@ -119,7 +121,7 @@ __device__ Vector add_up(const float* partial_sums, int64_t count, int64_t row, 
   return {{low.x, low.y, high.x, high.y}};
 }
 
-// second: null for a sum of two. c, sum: null where they are not kept.
+// second: null for a sum of two. c, sum: null if they are not kept.
 template <int kSplits>
 __device__ void reduce_and_normalize(const float* partial_sums, const Type* first,
                                      const Type* second, const Type* weight, Type* c, Type* output,
@@ -131,7 +133,7 @@ __device__ void reduce_and_normalize(const float* partial_sums, const Type* firs
   const int64_t row = blockIdx.x / blocks;
   const int64_t at = row * kHidden + thread * kElementsPerVector;
   if (blocks != 1) begin_sums(all);
-  // Need not wait ("reads_before_wait").
+  // These need not wait ("reads_before_wait").
   const Vector w = load_once(weight + thread * kElementsPerVector);
   const Vector a = load_once(first + at);
   Vector b = {};

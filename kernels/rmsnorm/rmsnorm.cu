@@ -1,16 +1,17 @@
 // RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, for every row x.
 //
-// Three kernels a size and type:
-//   rmsnorm_h4096_bf16          replaces PyTorch's fused F.rms_norm: contiguous rows; `rstd` takes the
+// Three kernels per size and type:
+//   rmsnorm_h4096_bf16          replaces PyTorch's fused F.rms_norm: contiguous rows; `rstd` gets
 //                               1 / sqrt(...) of each row, which its backward pass reads.
 //   rmsnorm_strided_h4096_bf16  replaces FlashInfer's, SGLang's and vLLM's: rows of tokens and heads
 //                               with strides, Gemma's (1 + w), vLLM's rounding.
 //   rmsnorm_no_weight_h4096_bf16  replaces vLLM's without a weight: y = x / sqrt(mean(x^2) + eps).
 //
-// Accuracy: squares of 16-bit floats are exact in fp32, sums within a thread and a warp are fp32. Where
-// `rstd` is an output, the last steps of the sum and the root are double: for normally distributed rows
-// it is the nearest float in about nine rows of ten, and off by at most 9e-8 (PyTorch's own: six to
-// seven of ten, 1.4e-7). y takes the fp32 multiplications of the replaced kernels, in their order.
+// Accuracy: squares of 16-bit floats are exact in fp32, and sums within a thread and a warp are
+// fp32. If `rstd` is an output, the last steps of the sum and the root are double: for normally
+// distributed rows it is the nearest float in about nine rows of ten, and off by at most 9e-8
+// (PyTorch's own: six to seven of ten, 1.4e-7). y uses the fp32 multiplications of the replaced
+// kernels, in their order.
 #include "row.cuh"
 
 namespace fibshim {
@@ -40,7 +41,7 @@ __device__ void normalize_with_rstd(const T* hidden_states, const T* weight, T* 
                             }));
 }
 
-// Where a row lies, in elements: row r is head r % num_heads of token r / num_heads.
+// Strides of a row, in elements: row r is head r % num_heads of token r / num_heads.
 struct Strides {
   uint32_t token;
   uint32_t head;

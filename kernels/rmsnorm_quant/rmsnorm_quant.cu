@@ -9,7 +9,7 @@
 namespace fibshim {
 namespace {
 
-// residual is null where there is none.
+// residual: null unless kHasResidual.
 template <class T, class Plan, bool kHasResidual>
 __device__ void normalize_and_quantize(const T* hidden_states, const T* residual, const T* weight,
                                        const float* scale, uint8_t* out, T* residual_output,

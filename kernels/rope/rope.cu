@@ -2,12 +2,11 @@
 // FlashInfer's, SGLang's and vLLM's: the first half of a head is rotated with the second (half-split, not
 // interleaved). The cache holds, for every position, the cosines and then the sines.
 //
-// A kernel for each head size, type and type of the positions, with a cache in fp32:
-// rope_cos_sin_cache_d128_bf16_pos32; with a cache of the heads' type, as vLLM's is:
-// rope_cos_sin_cache_d128_bf16_pos64_cache16.
-// A thread keeps its cosines and sines and walks over heads. It reads both elements of a pair before
-// it writes them, so query_out may be query.
-// grid = (nnz, parts of the heads), block = 128 threads: kLanes of them share a head.
+// One kernel per head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32 with
+// a cache in fp32, rope_cos_sin_cache_d128_bf16_pos64_cache16 with a cache of the heads' type, as
+// in vLLM. A thread keeps its cosines and sines and goes from head to head. It reads both elements
+// of a pair before it writes them, so query_out may be query. grid = (nnz, parts of the heads),
+// block = 128 threads: kLanes of them share a head.
 #include "vector.cuh"
 
 namespace fibshim {
@@ -64,13 +63,13 @@ __device__ void rotate(const T* from, T* to, const Cosines& angles) {
   store_whole(to + kHeadSize / 2, rotated_second);
 }
 
-// kReadsAnglesEarly: before the wait ("reads_before_wait").
+// kReadsAnglesEarly: reads the angles before the wait ("reads_before_wait").
 template <class T, int kHeadSize, bool kReadsAnglesEarly = false, class Cache, class Position>
 __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_out,
                            const Cache* cos_sin_cache, const Position* positions,
                            uint32_t num_q_heads, uint32_t num_k_heads, Heads query_heads,
                            Heads key_heads, Heads query_out_heads, Heads key_out_heads) {
-  constexpr int kLanes = kHeadSize / 2 / kElementsPerVector;  // of a head
+  constexpr int kLanes = kHeadSize / 2 / kElementsPerVector;  // per head
   constexpr int kHeadsAtATime = kThreads / kLanes;
   const int64_t token = blockIdx.x;
   const int first_element = threadIdx.x % kLanes * kElementsPerVector;
@@ -126,7 +125,8 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
   FIBSHIM_KERNELS_OF(head_size, bf16, __nv_bfloat16) \
   FIBSHIM_KERNELS_OF(head_size, fp16, __half)
 
-// Some heads of rows that hold query, key and value, into an output that holds them alone.
+// Rotates some heads of rows that hold query, key and value, into an output that holds only these
+// heads.
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     rope_slice_d128_bf16(const __nv_bfloat16* qkv, __nv_bfloat16* output,
                          const __nv_bfloat16* cos_sin_cache, const int64_t* positions,

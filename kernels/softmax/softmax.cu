@@ -1,9 +1,9 @@
 // Softmax over a vocabulary, which replaces PyTorch's: probs = exp(x - max) / sum(exp(x - max)).
 //
 // Every row is read twice, not three times: the first pass computes maximum and sum together, and
-// rescales the sum where the maximum grows. A block works on a row; the second read comes from L2.
-// Rows may begin anywhere (GPT-2's vocabulary is odd): the elements before the first whole vector and
-// after the last one are read one by one.
+// rescales the sum when the maximum grows. A block works on a row; the second read comes from L2.
+// Rows may begin anywhere (GPT-2's vocabulary is odd): the elements before the first whole vector
+// and after the last one are read one by one.
 // grid = batch_size, block = 1024.
 #include "vector.cuh"
 
@@ -52,14 +52,14 @@ struct Elements<float> {
   }
 };
 
-// The greatest of some numbers, and the sum of exp(x - greatest). Of none: -inf and 0.
+// The greatest of some numbers, and the sum of exp(x - greatest); -inf and 0 for no numbers.
 struct Partial {
   float greatest;
   float sum;
 };
 
-// exp(x - greatest). An x of -inf weighs 0, also where `greatest` is -inf too and the difference NaN:
-// a part of nothing but -inf, or of no elements, adds nothing.
+// Returns exp(x - greatest). An x of -inf weighs 0, even if `greatest` is -inf, too, and the
+// difference NaN: a part with only -inf, or without elements, adds nothing.
 __device__ float weight_of(float x, float greatest) {
   return x == -INFINITY ? 0.0f : __expf(x - greatest);
 }
@@ -82,7 +82,7 @@ __device__ void add(Partial& partial, const float (&values)[kCount]) {
   partial = {greatest, fmaf(partial.sum, weight_of(partial.greatest, greatest), sum)};
 }
 
-// The block's result, in each of its threads.
+// Returns the block's result, in each of its threads.
 __device__ Partial merge_over_block(Partial own) {
   __shared__ Partial warps[kWarps];
 #pragma unroll
@@ -107,7 +107,7 @@ __device__ void softmax(const T* logits, T* probs, uint32_t vocab_size) {
   constexpr int kUnroll = 4;
   const T* const row = logits + int64_t{blockIdx.x} * vocab_size;
   T* const to = probs + int64_t{blockIdx.x} * vocab_size;
-  // Both rows begin equally far from a whole vector: (logits - probs) % 16 == 0.
+  // Requires (logits - probs) % 16 == 0, so that both rows begin equally far from a whole vector.
   const uint32_t misaligned =
       static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T));
   const uint32_t head = min(misaligned == 0 ? 0 : kCount - misaligned, vocab_size);

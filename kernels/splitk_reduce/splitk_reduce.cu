@@ -1,8 +1,8 @@
-// The sum over the parts of K of a matrix product: C = the sum of partial_sums [splits, M, N], in fp32 and in order, as
-// cuBLAS's splitKreduce_kernel makes it of what the kernel before has left.
+// Adds up the partial sums of a split-K matrix product: C = the sum of partial_sums [splits, M, N],
+// in fp32 and in order, as cuBLAS's splitKreduce_kernel does after the product's own kernel.
 //
-// A kernel for each number of parts: splitk_reduce4_bf16, _fp16; with a bias [N] added to each row in fp32:
-// splitk_reduce4_bias_bf16. A thread makes four elements.
+// One kernel per number of parts: splitk_reduce4_bf16, _fp16; with a bias [N] added to each row in
+// fp32: splitk_reduce4_bias_bf16. A thread computes four elements.
 // grid = count / 512, rounded up; block = 128 threads.
 #include "vector.cuh"
 
@@ -10,9 +10,9 @@ namespace fibshim {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kElements = 4;  // of a thread
+constexpr int kElements = 4;  // per thread
 
-// `count`: M * N. N is a multiple of 4. bias: null without one.
+// `count`: M * N. N is a multiple of 4. bias: null unless kHasBias.
 template <class T, int kSplits, bool kHasBias>
 __device__ void add_up(const float* partial_sums, const T* bias, T* c, int count, int n,
                        int next_may_begin) {

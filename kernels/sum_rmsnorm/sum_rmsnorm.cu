@@ -1,5 +1,5 @@
-// RMSNorm of a sum: z = x + first [+ second], output = z / sqrt(mean(z^2) + eps) * w, as torch.compile fuses a
-// residual stream. Sums and normalises in fp32, and rounds once.
+// RMSNorm of a sum: z = x + first [+ second], output = z / sqrt(mean(z^2) + eps) * w, as
+// torch.compile fuses a residual stream. Adds and normalises in fp32, and rounds once.
 //
 //   add_rmsnorm_h4096_bf16       z = x + first; z is not kept
 //   add2_rmsnorm_h4096_bf16      z = x + (first + second); z is not kept
@@ -14,7 +14,7 @@ namespace {
 template <int kHidden>
 using PlanFor = SumPlan<kHidden>;
 
-// second: null for a sum of two. sum: null where it is not kept.
+// second: null for a sum of two. sum: null if it is not kept.
 template <class T, class Plan>
 __device__ void normalize_sum(const T* hidden_states, const T* first, const T* second,
                               const T* weight, T* output, T* sum, float eps, int batch_size,
@@ -22,7 +22,7 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
   let_next_begin(next_may_begin);
   const Place<Plan> place(batch_size);
   const int64_t offset = int64_t{place.row} * Plan::kElements;
-  // Need not wait ("reads_before_wait").
+  // The weight need not wait ("reads_before_wait").
   const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
   wait_for_kernel_before();
 
