@@ -1,8 +1,9 @@
 // C = A * B^T for up to 64 rows of A: streams the weights B, which are read once.
 //
 //   gemm_wide_m16_bf16, _m32_, _m64_  C [M, N] in bfloat16; at most 16, 32 or 64 rows
-//   gemm_wide_pair_m16_bf16, _m32_    the same by clusters of two blocks, each with half of K, for a
-//                                     small share of N per block; at most 128 rows of B per cluster
+//   gemm_wide_pair_m16_bf16, _m32_    the same by clusters of two blocks, each with half of K, if a
+//                                     block's share of N is small; at most 128 rows of B to each
+//                                     cluster
 //   gemm_wide_part_m16_bf16, _m32_    partial sums [gridDim.y, M, N] in fp32, each of a part of K
 //   gemm_wide_m16_bias_bf16, ...      the first two, with a bias [N] added to each row in fp32
 //   gemm_wide_pair_m16_add_bf16, ...  the second, with an addend [M, N], which C may overwrite

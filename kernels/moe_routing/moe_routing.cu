@@ -366,7 +366,8 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
 }  // namespace
 }  // namespace fibshim
 
-// At most 64 tokens. token_expert_indices is written first: outputs of vLLM's later kernels may lie there.
+// At most 64 tokens. token_expert_indices is written first, since outputs of vLLM's later kernels
+// may overlap it.
 #define FIBSHIM_MOE_ROUTING(name, type, experts, k)                                             \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                   \
       moe_routing_e##experts##_k##k##_##name(                                                   \

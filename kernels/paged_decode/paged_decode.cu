@@ -3,7 +3,7 @@
 // keeps its contract.
 //
 //   paged_decode_d128_w6_bf16        heads of 128, six warps per block
-//   paged_decode_d128_w4_bf16        four warps, for slightly more blocks than the SMs have room for
+//   paged_decode_d128_w4_bf16        four warps, for a few more blocks than the SMs have room for
 //   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
 //   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
 //

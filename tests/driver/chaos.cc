@@ -1,10 +1,10 @@
-// Faults by seed (SIMCUDA_CHAOS in simcuda.h): any driver call fails with any code that it may
-// give, is slow, or finds the device's memory full. A failed call has done nothing.
+// Faults by seed (SIMCUDA_CHAOS in simcuda.h): any driver call may fail with any code that it may
+// return, be slow, or find the device's memory full. A failed call has done nothing.
 //
-// Invariant: what strikes a thread depends on its seed and its own calls only, so a program that is
-// run again meets the same faults, up to what its threads do to one another. What strikes is kept
-// apart by whose call it was, the host's own or one that somebody in between made: the host's must
-// fail the way the driver failed, the others' must not show.
+// Invariant: a thread's faults depend only on its seed and its own calls, so a program that runs
+// again gets the same faults, apart from the effects of its threads on each other. Faults are
+// counted separately for the host's own calls and for those of a library in between: the host's
+// call must fail with the driver's code, and faults of other calls must not show.
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,13 +21,13 @@ namespace {
 
 struct Chaos {
   uint64_t seed = 0;
-  // Of a thousand calls.
+  // Per thousand calls.
   uint64_t own = 0;
   uint64_t host = 0;
   uint64_t slow = 0;
-  uint64_t pause = 64;  // microseconds that a slow one takes at most
-  int64_t images = 0;   // that fit into the device's memory; 0: all
-  uint64_t kill = 0;    // at that call, by whomever, the process is killed; 0: never
+  uint64_t pause = 64;  // the most microseconds that a slow call takes
+  int64_t images = 0;   // how many fit into the device's memory; 0: all
+  uint64_t kill = 0;    // the process is killed at its call of that number; 0: never
 };
 
 bool read_number(const char** at, const char* name, uint64_t* value) {
@@ -82,7 +82,7 @@ constexpr int kCodes[] = {
 #include "tests/driver/errors.def"
 #undef ERROR
 };
-// Those that pass, or that engines have seen.
+// Transient errors, and errors that engines have seen.
 constexpr int kLikelyCodes[] = {CUDA_ERROR_OUT_OF_MEMORY,        CUDA_ERROR_NOT_READY,
                                 CUDA_ERROR_SYSTEM_NOT_READY,     CUDA_ERROR_OPERATING_SYSTEM,
                                 CUDA_ERROR_LAUNCH_FAILED,        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
@@ -92,8 +92,8 @@ bool is_one_of(Api api, std::initializer_list<Api> all) {
   return std::find(all.begin(), all.end(), api) != all.end();
 }
 
-// What is documented to fail for its arguments only: the first four take back what their caller has
-// done, the others look at what the driver has just given.
+// Calls that are documented to fail only because of their arguments: the first four undo what their
+// caller has done, the others read what the driver has just returned.
 bool cannot_fail(Api api) {
   return is_one_of(api,
                    {Api::cuCtxPopCurrent_v2, Api::cuThreadExchangeStreamCaptureMode,
@@ -102,7 +102,7 @@ bool cannot_fail(Api api) {
                     Api::cuGraphChildGraphNodeGetGraph, Api::cuGraphKernelNodeGetParams_v2});
 }
 
-// A code that answers the question instead of refusing it.
+// True for a code that is an answer to the call and not a failure.
 bool is_an_answer(Api api, int code) {
   switch (api) {
     case Api::cuFuncGetParamInfo:
@@ -128,7 +128,7 @@ CUresult pick_code(Api api, uint64_t* random) {
   }
 }
 
-// What may be called once more in the host's place.
+// Calls that the shim may make once more in the host's place.
 bool may_be_repeated(Api api) {
   return is_one_of(api, {Api::cuGraphLaunch, Api::cuGraphLaunch_ptsz, Api::cuGraphAddKernelNode,
                          Api::cuGraphAddKernelNode_v2, Api::cuGraphAddNode, Api::cuGraphAddNode_v2,
@@ -137,7 +137,7 @@ bool may_be_repeated(Api api) {
                          Api::cuGraphExecKernelNodeSetParams_v2, Api::cuGraphExecNodeSetParams});
 }
 
-// The host's call, as it was made or with something else in it; once more after it has failed, too.
+// True for the host's own call, also if the shim has changed it or repeats it after a failure.
 bool is_the_hosts(const ThreadChaos& thread, Api api) {
   if (is_launch(api)) return is_launch(thread.host_call);
   return api == thread.host_call && (!thread.was_forwarded || may_be_repeated(api));
@@ -173,7 +173,7 @@ CUresult find_seeded_fault(Api api, const char* kernel) {
   if (g_chaos.kill != 0 && kernel == nullptr && calls.fetch_add(1) + 1 == g_chaos.kill)
     raise(SIGKILL);
   ThreadChaos& thread = thread_state().chaos;
-  // A launch fails where it is known what it launches; a graph as a whole.
+  // A launch fails once its kernel is known; the launch of a graph fails as a whole.
   if (!thread.is_in_host_call || is_launch(api) != (kernel != nullptr)) return CUDA_SUCCESS;
   const bool is_hosts = is_the_hosts(thread, api);
   if (is_hosts) thread.was_forwarded = true;

@@ -1,4 +1,5 @@
-// The exported functions: each calls the entry point of its name, and counts an error that it returns.
+// The exported functions. Each calls the entry point of its name, and counts the error if it
+// returns one.
 #include "tests/driver/driver.h"
 
 namespace simcuda {
@@ -19,7 +20,7 @@ struct Counted<kApi, kEntry> {
 }  // namespace
 }  // namespace simcuda
 
-// The language has no way to define a function by another one's type: what is exported is a jump.
+// C++ cannot define a function with another one's type, so the exported function is a jump.
 #if defined(__x86_64__)
 #define JUMP(to) "jmp *" to "(%rip)"
 #elif defined(__aarch64__)

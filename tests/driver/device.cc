@@ -44,7 +44,7 @@ void read_devices(Driver& all) {
   }
 }
 
-// As with the real driver, a child of fork cannot use CUDA once the parent has initialised it.
+// As with the real driver, a forked child cannot use CUDA if the parent has initialised it.
 void after_fork_in_child() {
   renew_records_in_child(t_state == nullptr ? nullptr : t_state->records);
   if (g_state.load() == DriverState::ready) g_state.store(DriverState::forked);
@@ -66,13 +66,14 @@ __attribute__((constructor)) void load_driver() {
   driver();
 }
 
-// Lock held. Pushes out a context whose retain count fell to zero, or that is being reset.
+// Requires the lock. Ends a primary context whose retain count fell to zero, or that is being
+// reset.
 void deactivate_primary(Device& device) {
   if (device.primary == nullptr || !device.primary->is_active) return;
   end_context(*device.primary);
 }
 
-// Lock held.
+// Requires the lock.
 Context* activate_primary(Device& device) {
   if (device.primary == nullptr) {
     device.primary = make_context(device, device.primary_flags);
@@ -102,7 +103,7 @@ CUresult release_primary(CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// Everything in the context goes; whoever had retained it finds it again, empty.
+// Ends everything in the context. If it is retained, it becomes active again, empty.
 CUresult reset_primary(CUdevice ordinal) {
   const Lock guard(driver().lock);
   SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
@@ -166,7 +167,7 @@ CUresult copy_uuid(CUuuid* uuid, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// The named context, or the thread's current one where none is named.
+// Finds the context, or the thread's current one if `handle` is null.
 CUresult named_context(CUcontext handle, Context** context) {
   if (handle == nullptr) return current_context(context);
   *context = find_context(handle);
@@ -231,7 +232,7 @@ void crash_like_the_real_driver(const char* reason) {
           reason);
   signal(SIGSEGV, SIG_DFL);
   raise(SIGSEGV);
-  abort();  // the signal was blocked
+  abort();  // in case the signal is blocked
 }
 
 CUresult not_ready() {
@@ -507,7 +508,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
   return synchronize(*context);
 }
 
-// Green contexts: their partitions are not modelled, their lifetimes are.
+// Green contexts: only their lifetimes are modelled, not their partitions.
 CUresult cuDeviceGetDevResource(CUdevice ordinal, CUdevResource* resource, CUdevResourceType type) {
   SIM_ENTER(cuDeviceGetDevResource);
   SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
@@ -522,7 +523,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* desc, CUdevResource* resou
                                    unsigned int count) {
   SIM_ENTER(cuDevResourceGenerateDesc);
   if (desc == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  static char all_of_it;  // partitions are alike here: one descriptor serves
+  static char all_of_it;  // all partitions are alike here, so one descriptor is enough
   *desc = reinterpret_cast<CUdevResourceDesc>(&all_of_it);
   return CUDA_SUCCESS;
 }

@@ -1,8 +1,9 @@
-// The objects behind the simulated driver's handles, and what every entry point begins with.
+// The objects behind the simulated driver's handles, and the code that every entry point begins
+// with.
 //
 // Invariants: a handle is the address of a slot in a fixed arena. Slots are never unmapped, so a
-// stale handle can be looked at; a freed slot is the next one handed out (the real driver reuses
-// handles at once, and whoever remembers a dead one must be caught). Everything but the launch path
+// stale handle can be examined; a freed slot is the next one allocated (the real driver reuses
+// handles at once, and code that uses a dead one must be caught). Everything but the launch path
 // runs under one recursive lock; the launch path takes none, unless it captures.
 #pragma once
 
@@ -24,7 +25,8 @@
 #include "tests/driver/image.h"
 #include "tests/driver/records.h"
 
-// The entry points by names of their own: the exported ones count what these return (counted.cc).
+// The entry points get names of their own: the exported functions call them and count their errors
+// (counted.cc).
 #define SYMBOL(exported, base, version, form) \
   extern "C" decltype(::exported) exported __asm__("sim_" #exported);
 #include "tests/driver/symbols.def"
@@ -53,15 +55,15 @@ enum class Kind : uint32_t {
 
 struct Slot {
   std::atomic<Kind> kind{Kind::none};
-  uint32_t generation = 0;  // rises each time the slot is handed out
+  uint32_t generation = 0;  // increases each time the slot is allocated
   Slot* next_free = nullptr;
 };
 
-// Slots of one type, handed out last in, first out.
+// Slots of one type. The slot freed last is allocated first.
 template <class T, size_t capacity>
 class Pool {
  public:
-  // Lock held. Aborts when the arena is full: a test has leaked that many handles.
+  // Requires the lock. Aborts if the arena is full: a test has leaked that many handles.
   T* allocate(Kind kind) {
     T* slot;
     if (free_ != nullptr) {
@@ -79,7 +81,7 @@ class Pool {
     return slot;
   }
 
-  // What the slot held goes; its generation stays, so that a later owner is told from this one.
+  // Destroys the slot's contents but keeps its generation, which tells a later owner from this one.
   void release(T* slot) {
     --live_[static_cast<int>(slot->kind.load(std::memory_order_relaxed))];
     slot->kind.store(Kind::none, std::memory_order_release);
@@ -91,13 +93,13 @@ class Pool {
     free_ = slot;
   }
 
-  // The slot behind a handle, if the handle is one of `kind`. Any value may be asked about.
+  // Returns the slot behind a handle of that kind, else null. `handle` may be any value.
   T* find(const void* handle, Kind kind) const {
     T* slot = contains(handle);
     return slot != nullptr && slot->kind.load(std::memory_order_acquire) == kind ? slot : nullptr;
   }
 
-  // The slot at this address, whatever it holds now.
+  // Returns the slot at this address, whatever its kind, else null.
   T* contains(const void* handle) const {
     const uintptr_t offset =
         reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(base_);
@@ -133,7 +135,7 @@ struct Device {
   int ordinal;
   int sm;  // 90 for compute capability 9.0
   char name[64];
-  Context* primary = nullptr;  // made at the first retain, then kept: its handle does not change
+  Context* primary = nullptr;  // made at the first retain and kept, so that its handle is stable
   int retain_count = 0;
   unsigned primary_flags = 0;
 
@@ -164,7 +166,7 @@ struct Stream : Slot {
   uint64_t id = 0;
   std::atomic<bool> is_capturing{false};
   std::shared_ptr<Capture> capture;
-  std::vector<Node*> capture_tail;  // what the next captured operation depends on
+  std::vector<Node*> capture_tail;  // the nodes that the next captured operation depends on
 };
 
 struct Event : Slot {
@@ -176,9 +178,10 @@ struct Event : Slot {
   std::vector<Node*> capture_nodes;
 };
 
-// Attributes that the program has set, per device; shared by a kernel and the functions made of it.
+// Attributes that the program has set, per device; a kernel and the functions made from it share
+// them.
 struct KernelSettings {
-  int max_dynamic_shared_mem = -1;  // -1: what fits into 48 KB beside the static part
+  int max_dynamic_shared_mem = -1;  // -1: 48 KB less the static part
   int carveout = -1;
   int non_portable_cluster = 0;
   int cluster[3] = {0, 0, 0};
@@ -187,12 +190,12 @@ struct KernelSettings {
 // A CUfunction or a CUkernel: one pool for both, so an address may change its kind.
 struct Function : Slot {
   const KernelInfo* info = nullptr;
-  // Of a CUkernel: its code for each device; null until first needed there.
+  // For a CUkernel: its code for each device; null until first needed there.
   std::atomic<const KernelInfo*> device_info[kMaxDevices] = {};
-  Context* context = nullptr;  // of a CUfunction
-  Module* module = nullptr;    // of a CUfunction
-  Library* library = nullptr;  // of a CUkernel
-  Function* kernel = nullptr;  // of a CUfunction that was made from a CUkernel
+  Context* context = nullptr;  // for a CUfunction
+  Module* module = nullptr;    // for a CUfunction
+  Library* library = nullptr;  // for a CUkernel
+  Function* kernel = nullptr;  // for a CUfunction that was made from a CUkernel
   char* name = nullptr;        // lent to callers; overwritten at unload
   KernelSettings own_settings[kMaxDevices];
   // cuFuncSetBlockShape and cuParamSet*
@@ -210,15 +213,15 @@ struct Function : Slot {
 
 struct Module : Slot {
   Context* context = nullptr;
-  Library* library = nullptr;  // that it was made for, or null
+  Library* library = nullptr;  // the library that it was made for, or null
   std::shared_ptr<const Image> image;
   std::map<std::string, Function*> functions;
   std::map<std::string, std::unique_ptr<uint8_t[]>> globals;
 };
 
 struct Library : Slot {
-  std::map<int, std::shared_ptr<const Image>> images;  // by device that it runs on
-  CUresult first_use_error = CUDA_SUCCESS;             // why there are none
+  std::map<int, std::shared_ptr<const Image>> images;  // by device
+  CUresult first_use_error = CUDA_SUCCESS;             // why there are no images
   std::map<std::string, Function*> kernels;
   std::map<Context*, Module*> modules;
 };
@@ -228,7 +231,7 @@ struct Context : Slot {
   bool is_primary = false;
   bool is_green = false;
   bool is_active = false;  // false for a primary context that nobody retains
-  std::atomic<CUresult> sticky_error{CUDA_SUCCESS};  // of a kernel: every later call returns it
+  std::atomic<CUresult> sticky_error{CUDA_SUCCESS};  // from a kernel; every later call returns it
   unsigned flags = 0;
   uint64_t id = 0;
   int attach_count = 1;
@@ -245,10 +248,10 @@ struct GreenContext : Slot {
   Device* device = nullptr;
 };
 
-// One launch, as asked for. Nothing here is owned; see OwnedLaunch for what a graph keeps.
+// One launch, as requested. Nothing here is owned; graphs keep an OwnedLaunch.
 struct Launch {
   Function* handle;
-  uint32_t generation;  // of the handle's slot
+  uint32_t generation;  // that of the handle's slot
   const KernelInfo* info;
   Context* context;
   uint32_t grid[3], block[3], cluster[3];
@@ -268,7 +271,7 @@ struct OwnedLaunch {
 
   OwnedLaunch() = default;
   OwnedLaunch(const OwnedLaunch& other) { *this = other; }
-  // In the memory of `other`: what a reader of this one's parameters was given is dead then.
+  // Takes over the memory of `other`, which invalidates pointers to this one's parameters.
   OwnedLaunch& operator=(OwnedLaunch&& other) noexcept {
     std::swap(launch, other.launch);
     attributes.swap(other.attributes);
@@ -287,45 +290,45 @@ struct Node : Slot {
   Graph* graph = nullptr;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::vector<Node*> dependencies;
-  std::vector<CUgraphEdgeData> dependency_data;  // of each
+  std::vector<CUgraphEdgeData> dependency_data;  // one per dependency
   OwnedLaunch kernel;
-  bool is_given_as_kernel = false;  // by the params' `kern`: read back the same way
+  bool is_given_as_kernel = false;  // given by the params' `kern`, and read back the same way
   std::function<void()> action;     // memcpy, memset, host
   Graph* child = nullptr;           // owned
   CUDA_MEMSET_NODE_PARAMS memset_params{};
   CUDA_MEMCPY3D memcpy_params{};
   CUDA_HOST_NODE_PARAMS host_params{};
   CUevent event = nullptr;
-  std::vector<uint8_t> memory;  // of a memory node
-  std::vector<Graph*> bodies;   // of a conditional node; owned
+  std::vector<uint8_t> memory;  // for a memory node
+  std::vector<Graph*> bodies;   // for a conditional node; owned
   std::vector<CUgraph> body_handles;
   bool condition = false;
   bool is_enabled = true;  // in an executable graph
 };
 
-// Nodes of a graph that was copied -> the generation that they had then, and their copies.
+// Maps each node of a copied graph to its generation at that time and its copy.
 using NodeCopies = std::map<Node*, std::pair<uint32_t, Node*>>;
 
-// What graphs keep alive for the host: it ends with its last reference.
+// An object that graphs keep alive for the host. It is destroyed with its last reference.
 struct UserObject {
   CUhostFn destroy;
   void* data;
   unsigned references;
 };
-// Each as often as it is held.
+// Contains each object as often as it is referenced.
 using UserObjects = std::vector<UserObject*>;
 
 struct Graph : Slot {
   std::vector<Node*> nodes;
   UserObjects objects;
-  bool is_owned = false;  // by a node, an executable graph or a capture: not to be destroyed
-  NodeCopies originals;   // of a clone: those that it was made from
+  bool is_owned = false;  // by a node, an exec or a capture: the host must not destroy it
+  NodeCopies originals;   // for a clone: the nodes that it was made from
 };
 
 struct GraphExec : Slot {
   Graph* graph = nullptr;    // a private copy
-  std::vector<Node*> order;  // its nodes, each behind those it depends on
-  NodeCopies copies;         // of the source graph
+  std::vector<Node*> order;  // its nodes, each after those that it depends on
+  NodeCopies copies;         // of the source graph's nodes
   Context* context = nullptr;
   cuuint64_t flags = 0;
 };
@@ -341,7 +344,7 @@ struct Pools {
   Pool<Event, 1 << 18> events;
   Pool<Module, 1 << 18> modules;
   Pool<Library, 1 << 18> libraries;
-  Pool<Function, 1 << 20> functions;  // and kernels
+  Pool<Function, 1 << 20> functions;  // CUfunctions and CUkernels
   Pool<Graph, 1 << 18> graphs;
   Pool<Node, 1 << 20> nodes;
   Pool<GraphExec, 1 << 18> graph_execs;
@@ -357,7 +360,8 @@ struct Driver {
   Pools pools;
   std::vector<Device> devices;
   uint64_t next_id = 1;
-  // Device and pinned host allocations: base address -> bytes, context (null: any).
+  // Device and pinned host allocations, by base address. `context` is null if any context may use
+  // it.
   struct Allocation {
     size_t bytes;
     Context* context;
@@ -366,7 +370,7 @@ struct Driver {
   };
   std::map<uintptr_t, Allocation> allocations;
   std::vector<std::shared_ptr<Capture>> captures;  // in progress
-  std::atomic<int> capture_count{0};               // of them, for a look without the lock
+  std::atomic<int> capture_count{0};               // their number, readable without the lock
 };
 
 extern std::atomic<DriverState> g_state;
@@ -374,16 +378,16 @@ Driver& driver();
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// What seeded faults need to know of a thread; see chaos.cc.
+// The state of seeded faults in a thread; see chaos.cc.
 struct ThreadChaos {
   uint64_t random = 0;  // state of its generator
   bool is_in_host_call = false;
-  bool was_forwarded = false;  // the call that the host makes has come in, and did not fail
+  bool was_forwarded = false;  // the host's own call has arrived and did not fail
   Api host_call{};
   SimcudaHostCall result{};
 };
 
-// What a thread carries: its context stack, its capture mode, its counters.
+// The state of a thread: its context stack, its capture mode, its counters.
 struct ContextRef {
   Context* context;
   uint32_t generation;
@@ -393,7 +397,7 @@ struct ThreadState {
   ContextRef current{nullptr, 0};  // the top of the stack
   std::vector<ContextRef> below;   // the rest
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  // The thread's own default stream in the context it used last.
+  // The thread's own default stream in the context that it used last.
   Stream* per_thread = nullptr;
   ContextRef per_thread_context{nullptr, 0};
   std::vector<uint8_t> pack_buffer;  // for arguments given as pointers
@@ -401,7 +405,7 @@ struct ThreadState {
   ThreadChaos chaos;
 };
 
-// __thread, as its reads need no initialisation check.
+// __thread, since its reads need no initialisation check.
 extern __thread ThreadState* t_state __attribute__((tls_model("initial-exec")));
 ThreadState& make_thread_state();
 inline ThreadState& thread_state() {
@@ -409,21 +413,22 @@ inline ThreadState& thread_state() {
   return state != nullptr ? *state : make_thread_state();
 }
 
-// Faults that a test asked for, by name (faults.cc) or by seed (chaos.cc). Checked only when there
-// are any. `kernel` is null at the head of a call, and given where a launch knows its kernel.
+// Faults that a test asked for, by name (faults.cc) or by seed (chaos.cc). Checked only if there
+// are any. `kernel` is null at the start of a call, and set when a launch knows its kernel.
 extern std::atomic<bool> g_has_faults;
 CUresult find_fault(Api api, const char* kernel);
-// What a kernel that has just run does to its context.
+// Returns the sticky error that a kernel that has just run leaves in its context.
 CUresult find_poison(const char* kernel);
 CUresult find_seeded_fault(Api api, const char* kernel);
 bool is_chaos_on();
-// Another image may be loaded: CUDA_SUCCESS, or CUDA_ERROR_OUT_OF_MEMORY. Lock held.
+// Returns CUDA_SUCCESS if another image may be loaded, else CUDA_ERROR_OUT_OF_MEMORY. Requires the
+// lock.
 CUresult check_image_budget(Api api);
 bool is_launch(Api api);
 
 CUresult not_ready();
 
-// Every entry point begins here: counts the call, refuses it before cuInit and after exit.
+// Every entry point begins with this: counts the call, and refuses it before cuInit and after exit.
 inline CUresult enter(Api api) {
   count_call(*thread_state().records, api);
   if (g_state.load(std::memory_order_relaxed) != DriverState::ready) [[unlikely]]
@@ -434,34 +439,34 @@ inline CUresult enter(Api api) {
   return CUDA_SUCCESS;
 }
 
-// Returns what `call` gives, unless that is success.
+// Returns the result of `call`, unless it is success.
 #define SIM_TRY(call) \
   if (const CUresult sim_error = (call); sim_error != CUDA_SUCCESS) return sim_error
 
-// Declares what was found, or returns `error` where nothing was.
+// Declares a pointer to the object found, or returns `error` if none was found.
 #define SIM_FIND(name, found, error) \
   auto* name = found;                \
   if (name == nullptr) return error
 
-// Declares what `call` gives by a pointer to it.
+// Declares a variable that `call` sets through a pointer to it.
 #define SIM_GET(type, name, call) \
   type name = nullptr;            \
   SIM_TRY(call)
 
 #define SIM_ENTER(name) SIM_TRY(::simcuda::enter(::simcuda::Api::name))
 
-// As SIM_ENTER, and `context` is the thread's current context.
+// Like SIM_ENTER, and declares `context`, the thread's current context.
 #define SIM_ENTER_CONTEXT(name)                           \
   SIM_ENTER(name);                                        \
   [[maybe_unused]] ::simcuda::Context* context = nullptr; \
   SIM_TRY(::simcuda::current_context(&context))
 
-// As SIM_ENTER, with the driver's lock held to the end.
+// Like SIM_ENTER, with the driver's lock held to the end of the scope.
 #define SIM_ENTER_LOCKED(name) \
   SIM_ENTER(name);             \
   const Lock guard(driver().lock)
 
-// An entry point that one expression answers.
+// Defines an entry point that returns one expression.
 #define ENTRY(name, parameters, result) \
   CUresult name parameters {            \
     SIM_ENTER(name);                    \
@@ -474,7 +479,7 @@ inline CUresult enter(Api api) {
     return result;                             \
   }
 
-// The same with `api`, `context` and `is_ptsz` known to the expression.
+// The same, with `api`, `context` and `is_ptsz` declared for the expression.
 #define ENTRY_OF_FORM(name, form, parameters, result) \
   CUresult name parameters {                          \
     [[maybe_unused]] constexpr Api api = Api::name;   \
@@ -492,7 +497,7 @@ inline CUresult enter(Api api) {
   ENTRY_OF_FORM(name, false, parameters, result) \
   ENTRY_OF_FORM(name##_ptds, true, parameters, result)
 
-// An entry point that gives one value of what `find` finds by a handle.
+// Defines an entry point that returns one value of the object that `find` finds for a handle.
 #define ENTRY_VALUE(name, type, handle_type, find, error, value) \
   CUresult name(type* out, handle_type handle) {                 \
     SIM_ENTER(name);                                             \
@@ -513,7 +518,7 @@ inline CUresult current_context(Context** context) {
   return current.context->sticky_error.load(std::memory_order_relaxed);
 }
 
-// Stores a value where the caller wants it.
+// Stores a value in the caller's variable, which must not be null.
 template <class T, class V>
 CUresult give(T* out, V value) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -521,14 +526,14 @@ CUresult give(T* out, V value) {
   return CUDA_SUCCESS;
 }
 
-// Ends the process with SIGSEGV, saying why: for what was seen to crash inside the real driver, so
-// that no test can come to rely on an answer.
+// Ends the process with SIGSEGV after printing the reason. For calls that were seen to crash inside
+// the real driver, so that no test can rely on an answer.
 [[noreturn]] void crash_like_the_real_driver(const char* reason);
 
 // device.cc
 Context* find_context(CUcontext handle);
 Context* make_context(Device& device, unsigned flags);
-void end_context(Context& context);  // everything that lives in it goes with it
+void end_context(Context& context);  // ends everything that lives in it, too
 Device* find_device(CUdevice device);
 
 // memory.cc
@@ -539,13 +544,13 @@ Stream* make_stream(Context& context, int stream_kind, unsigned flags);
 CUresult find_stream(CUstream handle, bool is_ptsz, Context* context, Stream** stream);
 void end_stream(Stream& stream);
 void invalidate_captures_of(Context& context);
-// For calls that may not happen while the thread's captures forbid them (cuMemAlloc and others).
+// For calls that captures may forbid the thread to make (cuMemAlloc and others).
 CUresult check_unsafe_call();
-// For work put into `stream`: refuses the legacy stream while a blocking stream captures.
+// For work submitted to `stream`: refuses the legacy stream while a blocking stream captures.
 CUresult check_legacy_rule(Stream& stream);
-// Adds a node behind the stream's captured work.
+// Adds a node after the stream's captured work.
 Node* capture_node(Stream& stream, CUgraphNodeType type);
-// Runs `action` now, or makes it a node when the stream captures.
+// Runs `action` now, or makes a node of it if the stream captures.
 CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action,
                 const std::function<void(Node&)>& describe = {});
 uint64_t now_ns();
@@ -571,7 +576,7 @@ int max_active_blocks(const Function& function, const Device& device, uint32_t t
 CUresult check_launch(Launch* launch);
 // Packs arguments given in either form. `packed` stays valid until the thread's next launch.
 CUresult pack_params(const KernelInfo& info, void** params, void** extra, const uint8_t** packed);
-// Where a launch came from, for its record.
+// The origin of a launch, for its record.
 struct Origin {
   Api api;
   bool is_ptsz;
@@ -580,9 +585,9 @@ struct Origin {
 };
 void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
                 CUstream stream_handle);
-// What is asked for, without where it came from.
+// Fills in the request, without its origin.
 void describe(const Launch& launch, SimcudaLaunch* out);
-// The code of a CUfunction or CUkernel on a device; an error when there is none for it.
+// Finds the code of a CUfunction or CUkernel for a device. Fails if there is none.
 CUresult code_on(Function& function, Device& device, const KernelInfo** info);
 
 // graph.cc

@@ -3,10 +3,10 @@
 #   build/sim/cupti/libcupti.so.13       CUPTI for it
 #   build/sim/versioned/libcuda.so.1     the same with a symbol version, for programs that use dlvsym
 #   build/tests/driver_contract_tests    runs against whichever libcuda.so.1 the linker finds first
-#   build/tests/hosts/engine[_linked]    an engine in small; build/tests/hosts/no_cuda
-#   build/tests/hosts/launch_cost         what a launch costs the thread that makes it
+#   build/tests/hosts/engine[_linked]    a small engine; build/tests/hosts/no_cuda
+#   build/tests/hosts/launch_cost         measures the cost of a launch for the launching thread
 #   build/tests/data/*.cubin, *.fatbin   for both; found by the programs relative to themselves
-# The programs run on the GPU machine too, so they bring libstdc++ and GoogleTest with them.
+# The programs also run on the GPU machine, so they bring libstdc++ and GoogleTest with them.
 
 TEST_SMS := 80 90 100
 
@@ -32,7 +32,7 @@ $(SIM_VERSIONED_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
 	$(Q)$(CXX) -shared -o $@ $(SIM_OBJ) -Wl,--version-script=$(@D)/exports.map \
 	  -Wl,-rpath,'$$ORIGIN/../../lib' $(SIM_LINK)
 
-# Apart from the driver: tests say which programs find it.
+# Kept apart from the driver: tests choose which programs find it.
 $(SIM_CUPTI): $(BUILD)/obj/tests/driver/cupti/simcupti.o
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
@@ -92,7 +92,7 @@ $(BUILD)/tests/hosts/shadow_host: $(BUILD)/obj/tests/shim/hosts/shadow_host.o $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $< $(HOST_LINK)
 
-# What its solution does, with faults in it.
+# The kernels that its solution uses, with faults in them.
 $(BUILD)/tests/data/libshadow_faults.so: $(BUILD)/obj/tests/shim/hosts/shadow_faults.o
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)

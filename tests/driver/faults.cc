@@ -1,4 +1,4 @@
-// Faults that a test asks for: named calls return a named error. See simcuda.h for the syntax.
+// Faults that a test requests: named calls return given error codes. See simcuda.h for the syntax.
 #include <fnmatch.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ struct Fault {
   std::string function;  // exported name, or its base
   std::string kernel;    // glob; empty: any
   int code;
-  int64_t spared;  // calls that it still lets pass
-  int64_t left;    // times that it still strikes; -1: always
+  int64_t spared;  // how many more calls pass
+  int64_t left;    // how many more calls fail; -1: all
 };
 
 std::mutex& fault_lock() {
@@ -81,8 +81,8 @@ bool parse(const std::string& text, std::vector<Fault>* parsed) {
   return true;
 }
 
-// `kernel` is null at the head of a call, and given where a launch knows its kernel: a fault with a
-// kernel strikes there, one without at the head.
+// `kernel` is null at the start of a call, and set when a launch knows its kernel. A fault with a
+// kernel strikes then, one without at the start.
 CUresult find_fault_of(const std::string& exported, const char* kernel) {
   const std::lock_guard guard(fault_lock());
   for (Fault& fault : faults()) {

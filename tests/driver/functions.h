@@ -1,5 +1,5 @@
-// The driver's functions by their exported names, for programs that find them at run time: one member
-// for each row of symbols.def, null where the driver lacks it.
+// The driver's functions by their exported names, for programs that find them at run time. There is
+// one member for each row of symbols.def; it is null if the driver lacks the function.
 #pragma once
 
 #include <dlfcn.h>

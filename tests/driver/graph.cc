@@ -1,5 +1,5 @@
-// Graphs: nodes hold their parameters by value; an executable graph is a private copy, run in
-// dependency order when it is launched.
+// Graphs. Nodes hold their parameters by value. An executable graph is a private copy, whose nodes
+// run in dependency order when it is launched.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 namespace simcuda {
 namespace {
 
-// Lock held.
+// Requires the lock.
 void end_node(Node& node) {
   if (node.child != nullptr) end_graph(*node.child);
   node.child = nullptr;
@@ -21,7 +21,7 @@ void end_node(Node& node) {
   driver().pools.nodes.release(&node);
 }
 
-// Each node behind those it depends on; nullopt-like empty result on a cycle.
+// Sorts each node after those that it depends on. Returns false if there is a cycle.
 bool order_nodes(const Graph& graph, std::vector<Node*>* order) {
   std::set<const Node*> placed;
   order->clear();
@@ -42,8 +42,8 @@ bool order_nodes(const Graph& graph, std::vector<Node*>* order) {
 
 const bool g_is_order_random = getenv("SIMCUDA_ORDER") != nullptr;
 
-// Any order that the edges permit, another each time. Over a programmatic edge a kernel that does not wait by itself may
-// run before the other one has.
+// Returns a random order that the edges permit. A kernel that does not wait by itself may run
+// before a kernel that it depends on by a programmatic edge.
 std::vector<Node*> random_order(const Graph& graph) {
   thread_local std::minstd_rand random(
       static_cast<unsigned>(strtoul(getenv("SIMCUDA_ORDER"), nullptr, 10)));
@@ -75,7 +75,7 @@ CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
   return wide;
 }
 
-// The same members under another name.
+// Copies the params, whose two types have the same members.
 CUDA_KERNEL_NODE_PARAMS_v2 narrow(const CUDA_KERNEL_NODE_PARAMS_v3& params) {
   static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == sizeof(CUDA_KERNEL_NODE_PARAMS_v3));
   CUDA_KERNEL_NODE_PARAMS_v2 other;
@@ -83,13 +83,13 @@ CUDA_KERNEL_NODE_PARAMS_v2 narrow(const CUDA_KERNEL_NODE_PARAMS_v3& params) {
   return other;
 }
 
-// Lock held. Copies a kernel's launch into the node; the node's attributes stay.
+// Requires the lock. Copies a kernel's launch into the node; the node's attributes stay.
 CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   Launch launch{};
   Function* function = nullptr;
   if (params.func != nullptr) {
-    // A launch takes a CUkernel cast to CUfunction; a node's `func` does not. It has `kern`.
+    // A launch accepts a CUkernel cast to CUfunction. A node's `func` does not; it has `kern`.
     if (find_kernel(params.func) != nullptr)
       crash_like_the_real_driver("the func of a graph's kernel node is a CUkernel");
     function = find_function(params.func);
@@ -119,8 +119,8 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   return CUDA_SUCCESS;
 }
 
-// Lock held. A node that was given a kernel handle by `kern` reads back so; any other by its
-// CUfunction; captured nodes of a kernel by both.
+// Requires the lock. A node that was given a kernel handle by `kern` returns it in `kern`, a
+// captured node of a CUkernel returns both handles, and any other node its CUfunction.
 CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool has_kern) {
   if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   const Launch& launch = node.kernel.launch;
@@ -135,7 +135,7 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
     params->kern = reinterpret_cast<CUkernel>(handle);
     params->ctx = reinterpret_cast<CUcontext>(launch.context);
   } else {
-    // A captured kernel: by both.
+    // A captured CUkernel returns both.
     SIM_GET(Function*, function, function_of_kernel(*handle, *launch.context, &function));
     params->func = reinterpret_cast<CUfunction>(function);
     if (has_kern) params->kern = reinterpret_cast<CUkernel>(handle);
@@ -170,7 +170,8 @@ CUresult set_child(Node& node, const Graph& graph) {
   return CUDA_SUCCESS;
 }
 
-// Lock held. The kinds of node that a program can add by parameters.
+// Requires the lock. Sets the parameters of a node of any kind that a program can add by
+// parameters.
 CUresult set_any(Node& node, CUgraphNodeParams& params) {
   if (params.type != node.type) return CUDA_ERROR_INVALID_VALUE;
   switch (params.type) {
@@ -194,7 +195,8 @@ CUresult set_any(Node& node, CUgraphNodeParams& params) {
   }
 }
 
-// Lock held. The exec's own node for one of the graph it was made from, whichever it has taken over since.
+// Requires the lock. Returns the exec's own node for a node of the graph that it was made from,
+// even if the exec has been updated from another graph since.
 Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
   Node* source = find_node(handle);
   if (source == nullptr) return nullptr;
@@ -292,7 +294,7 @@ CUresult run_nodes(const Graph& graph, const Origin& origin, const Stream& strea
   return run_nodes(order_of(graph), origin, stream, stream_handle);
 }
 
-// As it is now, with what is disabled in it.
+// Copies a graph with its nodes enabled or disabled as they are.
 Graph* copy_as_it_is(const Graph& graph) {
   NodeCopies copies;
   Graph* const copy = clone_graph(graph, &copies);
@@ -344,14 +346,15 @@ bool is_updatable(const Node& node) {
                      });
 }
 
-// Lock held.
+// Requires the lock.
 bool has_updatable(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node* node) {
     return is_updatable(*node) || (node->child != nullptr && has_updatable(*node->child));
   });
 }
 
-// Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.
+// Requires the lock. Checks whether `exec` can take the parameters of `graph`: same nodes, same
+// edges.
 CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Node** culprit) {
   if (exec.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
   std::map<const Node*, size_t> exec_index, graph_index;
@@ -387,7 +390,7 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-// All but its attributes, which stay (driver_facts.md, section 8).
+// Copies all but the attributes, which stay (driver_facts.md, section 8).
 void take_kernel(OwnedLaunch& to, const OwnedLaunch& from) {
   Launch launch = from.launch;
   launch.attributes = to.launch.attributes;
@@ -396,7 +399,7 @@ void take_kernel(OwnedLaunch& to, const OwnedLaunch& from) {
   to = OwnedLaunch(launch);
 }
 
-// Lock held.
+// Requires the lock.
 void take_params(Graph& exec, const Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& to = *exec.nodes[i];
@@ -432,7 +435,7 @@ CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode*
   return CUDA_SUCCESS;
 }
 
-// Lock held. Writes handles out in the API's manner: count alone when there is no room given.
+// Requires the lock. Writes handles as the API does: only the count if `handles` is null.
 template <class T>
 CUresult list_nodes(const std::vector<Node*>& nodes, T* handles, size_t* count) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -446,7 +449,8 @@ CUresult list_nodes(const std::vector<Node*>& nodes, T* handles, size_t* count) 
   return CUDA_SUCCESS;
 }
 
-// Attributes of a kernel node live in its launch; cluster and cooperative also shape it.
+// Attributes of a kernel node are kept in its launch; cluster and cooperative also set members of
+// it.
 CUresult set_kernel_attribute(Node& node, CUlaunchAttributeID id,
                               const CUlaunchAttributeValue& value) {
   if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
@@ -493,7 +497,7 @@ Node* node_of(CUgraphExec handle, CUgraphNode node) {
   return exec != nullptr ? copy_of(*exec, node) : nullptr;
 }
 
-// Links a new node behind the named ones.
+// Adds edges from the named nodes to a new one.
 static CUresult link_dependencies(Graph& graph, Node& node, const CUgraphNode* dependencies,
                                   const CUgraphEdgeData* edges, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -585,7 +589,8 @@ CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
   return CUDA_SUCCESS;
 }
 
-// Of the graph itself that was cloned: nodes within its child graphs are found in the clone's child graphs.
+// Finds only nodes of the cloned graph itself; nodes of its child graphs must be looked up in the
+// clone's child graphs.
 CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode original, CUgraph clone) {
   SIM_ENTER_LOCKED(cuGraphNodeFindInClone);
   const Graph* graph = find_graph(clone);
@@ -728,7 +733,7 @@ ON_NODE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode handl
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
   SIM_ENTER_LOCKED(cuGraphExecGetFlags);
   SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
-  // What was for the instantiation alone is not told.
+  // Flags that only concern the instantiation are not returned.
   return give(flags, exec->flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                                CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY});
 }

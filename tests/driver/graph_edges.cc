@@ -1,4 +1,4 @@
-// The edges of graphs, with their data: which port of the first node lets the second begin.
+// The edges of graphs, with their data: the port of the first node that lets the second begin.
 #include <string.h>
 
 #include <vector>
@@ -13,7 +13,7 @@ bool is_same(const CUgraphEdgeData& one, const CUgraphEdgeData& other) {
 }
 bool is_plain(const CUgraphEdgeData& data) { return is_same(data, CUgraphEdgeData{}); }
 
-// Only kernels have ports, and only a kernel can be waited for by program.
+// Only kernels have ports, and a programmatic edge connects two kernels.
 bool is_valid(const Node& from, const Node& to, const CUgraphEdgeData& data) {
   if (is_plain(data)) return true;
   const bool is_kernel = from.type == CU_GRAPH_NODE_TYPE_KERNEL;
@@ -55,8 +55,8 @@ std::vector<Edge> edges_out_of(const Node& node) {
   return out;
 }
 
-// Writes edges out in the API's manner: the count alone when there is no room given. A form that cannot
-// tell an edge's data refuses to leave it out.
+// Writes edges as the API does: only the count if the arrays are null. A form without edge data
+// fails if an edge has data.
 CUresult list_edges(const std::vector<Edge>& edges, CUgraphNode* from, CUgraphNode* to,
                     CUgraphEdgeData* data, size_t* count) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -79,14 +79,14 @@ CUresult list_edges(const std::vector<Edge>& edges, CUgraphNode* from, CUgraphNo
   return CUDA_SUCCESS;
 }
 
-// Where `node` depends on `on`; -1: it does not.
+// Returns the index of `on` among the dependencies of `node`, or -1.
 ptrdiff_t place_of(const Node& node, const Node& on) {
   const auto& all = node.dependencies;
   const auto place = std::find(all.begin(), all.end(), &on);
   return place == all.end() ? -1 : place - all.begin();
 }
 
-// All of them, or none.
+// Changes all of the edges, or none.
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                       const CUgraphEdgeData* data, size_t count, bool is_added) {
   Graph* graph = find_graph(handle);

@@ -73,7 +73,7 @@ struct Fp16 {
   }
 };
 
-// y = x * rsqrt(mean(x^2) + eps) * weight, and the factor of each row.
+// Computes y = x * rsqrt(mean(x^2) + eps) * weight, and rsqrt(...) of each row.
 template <class T>
 void rms_norm(const T* x, const T* weight, T* y, float* rstd, float eps, int64_t rows,
               int64_t hidden) {
@@ -92,16 +92,16 @@ void rms_norm(const T* x, const T* weight, T* y, float* rstd, float eps, int64_t
   }
 }
 
-// (int N, float eps, X, gamma, beta, mean, rstd, Y), a block for each row.
+// (int N, float eps, X, gamma, beta, mean, rstd, Y), one block per row.
 template <class T>
 void torch_rms_norm(const HostCall& call) {
   rms_norm(call.arg<const T*>(2), call.arg<const T*>(3), call.arg<T*>(7), call.arg<float*>(6),
            call.arg<float>(1), call.grid[0], call.arg<int32_t>(0));
 }
 
-// (hidden_states, weight, output, rstd, float eps, int rows); hidden stands in the name. A grid
-// that is too small leaves rows unwritten here too: kernels/common/row.cuh puts several short rows
-// into a block, or one long one.
+// (hidden_states, weight, output, rstd, float eps, int rows); the hidden size is in the name. A
+// grid that is too small leaves rows unwritten here, too: kernels/common/row.cuh puts several short
+// rows into a block, or one long row.
 template <class T>
 void curated_rms_norm(const HostCall& call) {
   const int64_t hidden = atoll(call.info.name.c_str() + strlen("rmsnorm_h"));
@@ -120,7 +120,7 @@ void sim_cluster(const HostCall& call) {
   *call.arg<int32_t*>(0) = static_cast<int32_t>(call.cluster[0]) + call.arg<int32_t>(1);
 }
 
-// Those of tests/gpu/frameworks: (x, y, int n), one element to a thread.
+// The kernels of tests/gpu/frameworks: (x, y, int n), one element per thread.
 void plus_one(const HostCall& call) {
   const int64_t n = std::min<int64_t>(call.arg<int32_t>(2), int64_t{call.grid[0]} * call.block[0]);
   for (int64_t i = 0; i < n; ++i) call.arg<float*>(1)[i] = call.arg<const float*>(0)[i] + 1;
@@ -144,8 +144,8 @@ void shadow_compare(const HostCall& call) {
   __atomic_store_n(&job.answer->done, job.number, __ATOMIC_RELEASE);
 }
 
-// The library of SIMCUDA_KERNELS, or null. One that cannot be opened would let tests pass that run
-// nothing.
+// Returns the library of SIMCUDA_KERNELS, or null if that is unset. Aborts if the library cannot be
+// opened, since tests would then pass without running anything.
 void* kernel_library() {
   static void* const library = [] {
     const char* const path = getenv("SIMCUDA_KERNELS");
@@ -203,7 +203,7 @@ HostKernel find_host_kernel(const KernelInfo& info) {
     if (contains(name, "IN3c108BFloat16EfLb1EEE")) return torch_rms_norm<Bf16>;
     if (contains(name, "IN3c104HalfEfLb1EEE")) return torch_rms_norm<Fp16>;
   }
-  // The same work under another name: tests/shim/hosts/engine_kernels.cu.
+  // The same kernel under another name: tests/shim/hosts/engine_kernels.cu.
   if (name == "engine_rms_norm_bf16") return torch_rms_norm<Bf16>;
   if (name == "engine_rms_norm_fp16") return torch_rms_norm<Fp16>;
   if (name.rfind("rmsnorm_h", 0) == 0 && has_layout(info, {8, 8, 8, 8, 4, 4})) {

@@ -1,6 +1,7 @@
 // Kernels that the simulated driver can really run, on the host: the fused RMSNorm of PyTorch, our
-// curated RMSNorm kernels, and the small ones of the contract suite. Chosen by name; the arguments
-// are read by the kernel's own parameter table, so a wrong layout gives wrong numbers here too.
+// curated RMSNorm kernels, and the small ones of the contract suite. They are chosen by name. The
+// arguments are read by the kernel's own parameter table, so a wrong layout gives wrong numbers
+// here, too.
 #pragma once
 
 #include <stddef.h>
@@ -24,10 +25,11 @@ struct HostCall {
 
 using HostKernel = void (*)(const HostCall& call);
 
-// The host implementation for a kernel of this name and layout, or null.
+// Returns the host implementation for a kernel of this name and layout, or null.
 HostKernel find_host_kernel(const KernelInfo& info);
 
-// False only of a kernel of SIMCUDA_KERNELS.
+// True if the kernel waits for the kernel before it by itself. False only for kernels of
+// SIMCUDA_KERNELS.
 bool waits_by_itself(const KernelInfo& info);
 
 }  // namespace simcuda

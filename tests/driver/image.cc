@@ -28,11 +28,11 @@ constexpr size_t kMaxImageBytes = size_t{1} << 32;
 constexpr uint8_t kEntryOther = 0x10;  // st_other of a kernel's symbol
 constexpr uint32_t kSharedReserve = 1024;
 
-// Whether [data, data + size) can be read. The kernel says so with EFAULT, where a load would be a
-// SIGSEGV in the host.
+// True if [data, data + size) can be read. If not, write() fails with EFAULT, while a load would be
+// a SIGSEGV in the host.
 bool is_readable(const uint8_t* data, size_t size) {
   const int fd = memfd_create("simcuda", MFD_CLOEXEC);
-  if (fd < 0) return true;  // cannot ask: trust the caller, as the real driver does
+  if (fd < 0) return true;  // cannot check: trust the caller, as the real driver does
   bool is_fine = true;
   while (size > 0 && is_fine) {
     const ssize_t written = write(fd, data, size);
@@ -53,7 +53,7 @@ T load(const uint8_t* at) {
   return value;
 }
 
-// A window onto bytes that the caller gave, with or without a known end.
+// The caller's bytes, with or without a known end.
 struct Window {
   const uint8_t* data;
   size_t limit;  // 0: unknown
@@ -117,7 +117,7 @@ struct ElfCloser {
   void operator()(Elf* elf) const { elf_end(elf); }
 };
 
-// The records of a .nv.info section: u8 format, u8 attribute, u16 value or size.
+// Visits the records of a .nv.info section: u8 format, u8 attribute, u16 value or size.
 template <class Visit>
 bool visit_info(const uint8_t* data, size_t size, Visit visit) {
   size_t at = 0;
@@ -136,11 +136,11 @@ bool visit_info(const uint8_t* data, size_t size, Visit visit) {
   return true;
 }
 
-// One kernel's description: equal ones are the same object.
+// Returns the one object for all equal descriptions of a kernel.
 const KernelInfo* intern(KernelInfo info) {
   using Key = std::tuple<std::string, std::vector<uint32_t>>;
   static auto* lock = new std::mutex;
-  static auto* known = new std::map<Key, const KernelInfo*>;  // for good: launches point here
+  static auto* known = new std::map<Key, const KernelInfo*>;  // never freed: launches point here
   std::vector<uint32_t> numbers = {
       info.param_bytes, info.register_count, info.static_shared_mem,
       info.const_bytes, info.max_threads,    info.cluster[0],
@@ -163,7 +163,7 @@ const KernelInfo* intern(KernelInfo info) {
 CUresult read_cubin(const uint8_t* data, size_t size, int device_sm, Image* image) {
   static const bool has_libelf = elf_version(EV_CURRENT) != EV_NONE;
   if (!has_libelf || size < sizeof(Elf64_Ehdr)) return CUDA_ERROR_INVALID_IMAGE;
-  // libelf wants memory that it may write to.
+  // libelf needs memory that it may write to.
   std::vector<char> copy(data, data + size);
   const std::unique_ptr<Elf, ElfCloser> elf(elf_memory(copy.data(), copy.size()));
   const Elf64_Ehdr* header = elf ? elf64_getehdr(elf.get()) : nullptr;
@@ -254,7 +254,7 @@ CUresult read_cubin(const uint8_t* data, size_t size, int device_sm, Image* imag
       kernel.static_shared_mem =
           sm >= 90 && bytes >= kSharedReserve ? bytes - kSharedReserve : bytes;
     }
-    std::map<uint32_t, Param> params;  // by ordinal: records come last first
+    std::map<uint32_t, Param> params;  // by ordinal, since the last record comes first
     if (const auto info = sections.find(std::string(".nv.info.") + name);
         info != sections.end() && info->second.data != nullptr) {
       const bool is_whole = visit_info(
@@ -285,8 +285,8 @@ CUresult read_cubin(const uint8_t* data, size_t size, int device_sm, Image* imag
   return CUDA_SUCCESS;
 }
 
-// The kernels of PTX text. A simulated device has no need of its instructions: names and parameter
-// declarations are enough to launch by.
+// Reads the kernels of PTX text. A simulated device does not need its instructions: names and
+// parameter declarations are enough for a launch.
 CUresult read_ptx(const std::string& text, int device_sm, Image* image) {
   const size_t target = text.find(".target");
   const size_t number = target == std::string::npos ? target : text.find("sm_", target);
@@ -389,7 +389,7 @@ ImageFormat format_of(const void* image, size_t limit) {
   if (magic == kWrapperMagic) return ImageFormat::fatbin_wrapper;
   if (magic == kRegionMagic) return ImageFormat::fatbin;
   if (memcmp(window.data, ELFMAG, SELFMAG) == 0) return ImageFormat::elf;
-  // PTX opens with a comment, blank space or a directive.
+  // PTX begins with a comment, white space or a directive.
   const char first = static_cast<char>(window.data[0]);
   return first != 0 && strchr("/. \t\r\n", first) != nullptr ? ImageFormat::ptx
                                                              : ImageFormat::unknown;

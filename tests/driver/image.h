@@ -1,8 +1,9 @@
-// Reads what a program hands to cuModuleLoadData: cubins, fatbins, fatbin wrappers, PTX.
+// Reads the images that a program passes to cuModuleLoadData: cubins, fatbins, fatbin wrappers,
+// PTX.
 //
-// Written on its own, from the format notes, and shares no code with the loader: a mistake in one
-// reader is then seen by the other. Sizes are not given by the API, so an image's own headers say
-// where it ends, and memory that cannot be read is an invalid image, not a crash.
+// Written from the format notes, and shares no code with the loader, so that a mistake in one
+// reader shows in the other. The API does not state sizes, so an image's own headers say where it
+// ends, and memory that cannot be read is an invalid image, not a crash.
 #pragma once
 
 #include <stddef.h>
@@ -21,8 +22,8 @@ struct Param {
   uint32_t offset, size;  // bytes
 };
 
-// What the driver knows of one kernel's code. Interned and never freed, so a launch may hold it
-// while its module goes.
+// What the driver knows about one kernel's code. Interned and never freed, so a launch may use it
+// while its module is unloaded.
 struct KernelInfo {
   std::string name;
   uint32_t name_id = 0;  // index of the kernel's counters
@@ -35,7 +36,7 @@ struct KernelInfo {
   uint32_t cluster[3] = {0, 0, 0};  // from __cluster_dims__; zeros: none
   int sm = 0;
   HostKernel emulate = nullptr;  // null: its launches are only recorded
-  bool waits = true;             // for the kernel before it, by itself
+  bool waits = true;             // see waits_by_itself()
 };
 
 struct Global {
@@ -51,14 +52,16 @@ struct Image {
   const KernelInfo* find(const std::string& name) const;
 };
 
-// What an image's first bytes say that it is. `limit` is the bytes known to be there (0: unknown).
+// Returns an image's format by its first bytes. `limit`: the number of bytes known to be there (0:
+// unknown).
 enum class ImageFormat { elf, fatbin, fatbin_wrapper, ptx, unknown };
 ImageFormat format_of(const void* image, size_t limit);
 
-// Whether a file's bytes are an ELF image that goes on, by its own headers, behind their end.
+// True if a file's bytes are an ELF image that by its own headers is longer than the file.
 bool is_truncated_elf(const std::vector<uint8_t>& bytes);
 
-// Copies an image, so that the caller's memory may go. Its own headers say where it ends.
+// Copies an image, so that the caller may free its memory. The image's own headers say where it
+// ends.
 CUresult copy_image(const void* image, size_t limit, std::vector<uint8_t>* bytes);
 
 // Reads a copied image for a device. Errors: INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX.

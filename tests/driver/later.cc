@@ -1,6 +1,7 @@
-// See later.h. Whatever may see the work of a launch runs all that waits first; so the order is open only between
-// launches and uploads of graphs that follow each other, and what orders those is what the real driver goes by: the
-// stream, and the executable graph. Nodes of launches that nothing orders run in between each other.
+// See later.h. A call that may see the work of a launch first runs everything that waits. So the
+// order is open only between consecutive launches and uploads of graphs. They are ordered as in the
+// real driver: by the stream, and by the executable graph. The nodes of unordered launches are
+// interleaved.
 #include "tests/driver/later.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 namespace simcuda {
 namespace {
 
-// Null: launches run at once.
+// Returns the seed, or null if launches run at once.
 const char* seed() {
   static const char* const given = getenv("SIMCUDA_LATER");
   return given;
@@ -21,8 +22,8 @@ const char* seed() {
 struct Waiting {
   uint64_t number;
   std::vector<uint64_t> after;
-  Graph* graph;             // as it was when it was launched; null: an upload
-  std::vector<Node*> left;  // of its nodes, the next one last
+  Graph* graph;             // a copy from the time of the launch; null: an upload
+  std::vector<Node*> left;  // the nodes still to run, the next one last
   const GraphExec* exec;
   uint32_t exec_generation;
   Origin origin;
@@ -40,7 +41,7 @@ std::list<Waiting>& waiting() {
 }
 thread_local bool t_is_running;
 
-// Each call looks for faults first, and what waits runs there.
+// Every call checks for faults first, and waiting launches run there.
 __attribute__((constructor)) void begin() {
   if (seed() != nullptr) g_has_faults.store(true);
 }
@@ -54,7 +55,7 @@ bool is_ready(const Waiting& one) {
   return std::none_of(one.after.begin(), one.after.end(), is_waiting);
 }
 
-// Lock held. One node of it, and its end behind the last.
+// Requires the lock. Runs the next node of a launch; after the last one, ends the launch.
 void run_one(std::list<Waiting>::iterator at) {
   if (!at->left.empty()) {
     t_is_running = true;
@@ -91,7 +92,7 @@ void run_all() {
   }
 }
 
-// Calls that see nothing of what a launch does.
+// True for calls that cannot see what a launch does.
 bool is_apart(Api api) {
   const char* const name = api_name(api);
   for (const char* const begin :
@@ -124,7 +125,7 @@ void run_stream(const Stream& stream) {
 }
 
 void put_off(GraphExec* exec, Graph* graph, const Origin& origin, Stream* stream, CUstream handle) {
-  // Others wait for the legacy stream, and it for them.
+  // The legacy stream and blocking streams wait for each other.
   if (stream->stream_kind == simcuda_stream_legacy ||
       (stream->stream_kind == simcuda_stream_created &&
        !(stream->flags & CU_STREAM_NON_BLOCKING))) {

@@ -1,4 +1,4 @@
-// Launches of executable graphs that have been made and have not run (SIMCUDA_LATER).
+// Launches of executable graphs that run later than they were made (SIMCUDA_LATER).
 #pragma once
 
 #include "tests/driver/graph.h"
@@ -7,16 +7,16 @@ namespace simcuda {
 
 bool runs_later();
 
-// What comes before a call that sees what launches have done: all of them run.
+// Called before every call: runs all waiting launches if the call may see what they do.
 void run_before(Api api);
-// What is in the stream, and what that waits for, runs.
+// Runs the stream's waiting launches and those that they wait for.
 void run_stream(const Stream& stream);
 
-// A launch or, without `graph`, an upload of `exec` into a stream, behind what is in that and behind what `exec` is in.
-// Holding no lock.
+// Queues a launch of `exec` or, without `graph`, an upload, after what waits in the stream and
+// after earlier launches of `exec`. Must be called without locks.
 void put_off(GraphExec* exec, Graph* graph, const Origin& origin, Stream* stream, CUstream handle);
 
-// The nodes of a graph in an order that its edges permit; and one of them runs (graph.cc).
+// Returns the nodes of a graph in an order that its edges permit; runs one of them (graph.cc).
 std::vector<Node*> order_of(const Graph& graph);
 CUresult run_node(const Node& node, const Origin& origin, const Stream& stream, CUstream handle);
 

@@ -1,5 +1,5 @@
-// Launches, occupancy and the old launch calls (cuLaunchGrid). The path of a plain launch takes no
-// lock: handle, stream and context are looked at through atomics, counters belong to the thread.
+// Launches, occupancy and the old launch calls (cuLaunchGrid). A plain launch takes no lock: it
+// reads handle, stream and context through atomics, and counters belong to the thread.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ uint64_t product(const uint32_t (&extent)[3]) {
   return uint64_t{extent[0]} * extent[1] * extent[2];
 }
 
-// The argument block of `extra`.
+// Reads the argument buffer of `extra`.
 CUresult read_extra(void** extra, const uint8_t** buffer, size_t* size) {
   *buffer = nullptr;
   *size = 0;
@@ -49,14 +49,14 @@ struct Call {
   uint32_t attribute_count = 0;
 };
 
-// A handle that is none (any more).
+// Returns the error for an invalid handle. Counts it if it was valid once.
 [[gnu::noinline]] CUresult bad_handle(const void* handle) {
   const Function* slot = driver().pools.functions.contains(handle);
   if (slot != nullptr) g_stale_launches.fetch_add(1, std::memory_order_relaxed);
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
-// Whether the kernel may begin before the one before it has ended.
+// True if the kernel may begin before the one before it has ended.
 bool is_programmatic(const Launch& launch) {
   for (uint32_t i = 0; i < launch.attribute_count; ++i) {
     const CUlaunchAttribute& attribute = launch.attributes[i];
@@ -91,7 +91,7 @@ CUresult launch_call(const Call& call) {
   if (kind != Kind::function && kind != Kind::kernel) [[unlikely]]
     return bad_handle(call.function);
   SIM_GET(Stream*, stream, find_stream(call.stream, call.is_ptsz, context, &stream));
-  // A kernel runs wherever its stream is; a function only in its own context.
+  // A CUkernel runs in the context of the stream; a CUfunction only in its own.
   if (kind == Kind::function && handle->context != stream->context)
     return CUDA_ERROR_INVALID_HANDLE;
 
@@ -134,7 +134,8 @@ CUresult launch_ex(Api api, bool is_ptsz, const CUlaunchConfig* config, CUfuncti
            config->hStream, params, extra, false, config->attrs, config->numAttrs));
 }
 
-// cuLaunch, cuLaunchGrid, cuLaunchGridAsync: geometry and arguments were set on the function.
+// For cuLaunch, cuLaunchGrid and cuLaunchGridAsync: block shape and arguments were set on the
+// function.
 CUresult launch_legacy(Api api, CUfunction handle, int width, int height, CUstream stream) {
   Function* function = find_function(handle);
   if (function == nullptr) {
@@ -162,7 +163,7 @@ CUresult set_legacy_param(CUfunction handle, int offset, const void* data, size_
   return CUDA_SUCCESS;
 }
 
-// A CUfunction or CUkernel for the occupancy calls, which take both.
+// Finds a CUfunction or a CUkernel, for the occupancy calls, which accept both.
 CUresult find_either(CUfunction handle, Function** function) {
   *function = find_function(handle);
   if (*function == nullptr) *function = find_kernel(handle);
@@ -311,7 +312,7 @@ CUresult pack_params(const KernelInfo& info, void** params, void** extra, const 
   if (buffer.size() < info.param_bytes) buffer.resize(info.param_bytes);
   for (size_t i = 0; i < info.params.size(); ++i) {
     const Param& param = info.params[i];
-    if (param.size == 8)  // most are pointers
+    if (param.size == 8)  // fast path: most are pointers
       memcpy(buffer.data() + param.offset, params[i], 8);
     else
       memcpy(buffer.data() + param.offset, params[i], param.size);
@@ -345,7 +346,7 @@ void describe(const Launch& launch, SimcudaLaunch* out) {
     memcpy(out->params, launch.params, std::min<size_t>(info.param_bytes, sizeof out->params));
 }
 
-// For people (fibshim run --simulate): results that nobody computed must not look like results.
+// For users of fibshim run --simulate: outputs that were not computed must not look like results.
 const bool g_tells = getenv("SIMCUDA_TELL") != nullptr;
 
 static void tell_once(const std::string& kernel) {
@@ -370,7 +371,7 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
   bump(counts_of(records, info.name_id).launched);
   if (g_is_fast) return;
   if (g_has_faults.load(std::memory_order_relaxed)) [[unlikely]] {
-    // The call that launches it knows nothing of that yet.
+    // Only later calls see the error, not the launching one.
     const CUresult poison = find_poison(info.name.c_str());
     if (poison != CUDA_SUCCESS) launch.context->sticky_error.store(poison);
   }

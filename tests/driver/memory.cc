@@ -1,4 +1,4 @@
-// Memory: device pointers are host pointers, copies and fills happen at once.
+// Memory. Device pointers are host pointers; copies and fills happen at once.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 namespace simcuda {
 namespace {
 
-constexpr size_t kAlignment = 512;  // of cuMemAlloc on real devices
+constexpr size_t kAlignment = 512;  // as cuMemAlloc on real devices
 constexpr size_t kDeviceBytes = size_t{16} << 30;
 
 CUresult allocate(void** pointer, size_t bytes, Context* context, bool is_host) {
@@ -33,7 +33,7 @@ CUresult release(uintptr_t address, bool is_host) {
   return CUDA_SUCCESS;
 }
 
-// Whether [address, address + bytes) lies in one device or pinned allocation.
+// True if [address, address + bytes) lies in one device or pinned allocation.
 bool is_allocated(uintptr_t address, size_t bytes) {
   const Lock guard(driver().lock);
   const auto& allocations = driver().allocations;
@@ -43,7 +43,7 @@ bool is_allocated(uintptr_t address, size_t bytes) {
   return address + bytes <= next->first + next->second.bytes && address + bytes >= address;
 }
 
-// Module globals are device memory too.
+// True if the range lies in a module's global, which is device memory, too.
 bool is_global(uintptr_t address, size_t bytes) {
   const Lock guard(driver().lock);
   for (Device& device : driver().devices) {
@@ -70,7 +70,7 @@ bool can_copy(const void* to, const void* from, size_t bytes, CUdeviceptr device
          (bytes == 0 || (to != nullptr && from != nullptr));
 }
 
-// The synchronous calls work on a default stream: they break captures that forbid this.
+// Synchronous calls use a default stream. This invalidates captures that forbid it.
 CUresult before_synchronous(Context* context, bool is_ptds, Stream** stream) {
   SIM_TRY(find_stream(nullptr, is_ptds, context, stream));
   SIM_TRY(check_unsafe_call());
@@ -253,7 +253,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr po
   if (size != nullptr) *size = next->second.bytes;
   return CUDA_SUCCESS;
 }
-// Of a pointer that is none its attributes are 0, its range stays as it was, and that is no error.
+// For an invalid pointer the attributes are 0, the range is not written, and the call succeeds.
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
                                 CUdeviceptr pointer) {
   SIM_ENTER_CONTEXT(cuPointerGetAttributes);
@@ -295,7 +295,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   return CUDA_SUCCESS;
 }
 
-// Both spellings of a call on a default stream: legacy, and the thread's own (_ptds).
+// Defines both forms of a call on a default stream: legacy, and per-thread (_ptds).
 #define COPY_NOW(name, to_type, from_type, device_to, device_from) \
   ENTRY_PTDS(                                                      \
       name, (to_type to, from_type from, size_t bytes),            \

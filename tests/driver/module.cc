@@ -1,4 +1,4 @@
-// Modules and libraries, and the handles that they give: CUfunction and CUkernel.
+// Modules and libraries, and their handles: CUfunction and CUkernel.
 #include <ctype.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -37,8 +37,8 @@ CUresult read_file(const char* path, Bytes* bytes) {
   return result;
 }
 
-// Calls that take a path. A cubin file that lacks its tail ends the process, as it does with the
-// real driver (580): nobody may hand one over.
+// Reads a file for calls that take a path. A truncated cubin file ends the process, as it does with
+// the real driver (580), so that no test passes one.
 CUresult read_image_file(const char* path, Bytes* bytes) {
   const CUresult error = read_file(path, bytes);
   if (error == CUDA_SUCCESS && is_truncated_elf(*bytes))
@@ -46,7 +46,7 @@ CUresult read_image_file(const char* path, Bytes* bytes) {
   return error;
 }
 
-// Lock held.
+// Requires the lock.
 Function* make_handle(Kind kind, const KernelInfo& info) {
   Function* function = driver().pools.functions.allocate(kind);
   function->info = &info;
@@ -54,7 +54,7 @@ Function* make_handle(Kind kind, const KernelInfo& info) {
   return function;
 }
 
-// Lock held. The name that callers may still hold is spoilt: it was borrowed.
+// Requires the lock. Overwrites the name, which was only lent to callers.
 void end_handle(Function& function) {
   memset(function.name, '#', strlen(function.name));
   free(function.name);
@@ -63,9 +63,9 @@ void end_handle(Function& function) {
   driver().pools.functions.release(&function);
 }
 
-// `limit` is the bytes known to be there (0: unknown).
+// `limit`: the number of bytes known to be there (0: unknown).
 CUresult make_module(Api api, const void* data, size_t limit, Context& context, CUmodule* handle) {
-  // A module's image is given as it is. Wrappers around fat binaries are for libraries.
+  // Modules accept only a plain image; wrappers around fatbins are for libraries.
   if (format_of(data, limit) == ImageFormat::fatbin_wrapper) return CUDA_ERROR_INVALID_IMAGE;
   Bytes bytes;
   SIM_TRY(copy_image(data, limit, &bytes));
@@ -86,7 +86,7 @@ CUresult load_module(Api api, CUmodule* handle, const void* data, Context* conte
   return make_module(api, data, 0, *context, handle);
 }
 
-// Loading is lazy: code for another GPU, or no code at all, is found out at the first use.
+// Loading is lazy: code for another GPU, or no code at all, is only noticed at the first use.
 CUresult make_library(Api api, const void* data, size_t limit, CUlibrary* handle) {
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::map<int, std::shared_ptr<const Image>> images;
@@ -119,7 +119,7 @@ Library* find_library(CUlibrary handle) {
   return driver().pools.libraries.find(handle, Kind::library);
 }
 
-// Lock held.
+// Requires the lock.
 CUresult function_in(Module& module, const std::string& name, Function** function) {
   const auto found = module.functions.find(name);
   if (found != module.functions.end()) {
@@ -134,7 +134,7 @@ CUresult function_in(Module& module, const std::string& name, Function** functio
   return CUDA_SUCCESS;
 }
 
-// Lock held.
+// Requires the lock.
 CUresult kernel_in(Library& library, const std::string& name, Function** kernel) {
   if (library.first_use_error != CUDA_SUCCESS) return library.first_use_error;
   const auto found = library.kernels.find(name);
@@ -253,8 +253,8 @@ CUresult global_in(Module& module, const char* name, CUdeviceptr* pointer, size_
 }  // namespace
 
 void end_module(Module& module) {
-  // Last made, first freed, so that the next module's handles come out in another order than
-  // these did: a reused address is then mostly another kernel's.
+  // Freed so that the next module's handles are allocated in another order: a reused address then
+  // mostly belongs to another kernel.
   for (auto& [name, function] : module.functions) end_handle(*function);
   auto& modules = module.context->modules;
   modules.erase(std::remove(modules.begin(), modules.end(), &module), modules.end());
@@ -497,7 +497,7 @@ CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
 ENTRY(cuFuncLoad, (CUfunction handle),
       find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
 
-// Linking: one cubin goes through as it is.
+// Linking: only one cubin is supported, which is passed through unchanged.
 static CUresult create_link(CUlinkState* state) {
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Lock guard(driver().lock);

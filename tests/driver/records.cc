@@ -1,4 +1,4 @@
-// See records.h. Resets move a baseline instead of writing to other threads' counters.
+// See records.h. A reset stores a baseline instead of writing to other threads' counters.
 #include "tests/driver/records.h"
 
 #include <fnmatch.h>
@@ -36,8 +36,8 @@ struct Registry {
   uint64_t stale_baseline = 0;
 };
 
-// Never destroyed: threads may launch while the process ends. Made when the library is loaded: a child
-// must not find it half-way made.
+// Never destroyed, since threads may launch while the process ends. Made when the library is
+// loaded, so that a forked child never finds it half-made.
 Registry* g_registry = new Registry;
 
 Registry& registry() { return *g_registry; }
@@ -49,7 +49,7 @@ bool name_fits(const char* wanted, const std::string& name) {
   return strpbrk(wanted, "*?[") != nullptr && fnmatch(wanted, name.c_str(), 0) == 0;
 }
 
-// Lock held.
+// Requires the lock.
 Baseline sum_kernel(const Registry& all, uint32_t name_id) {
   Baseline sum;
   for (const ThreadRecords* records : all.records) {
@@ -62,7 +62,7 @@ Baseline sum_kernel(const Registry& all, uint32_t name_id) {
   return sum;
 }
 
-// Lock held.
+// Requires the lock.
 Baseline since_reset(Registry& all, uint32_t name_id) {
   Baseline sum = sum_kernel(all, name_id);
   if (const auto found = all.kernel_baseline.find(name_id); found != all.kernel_baseline.end()) {
@@ -81,7 +81,7 @@ uint64_t sum_of(const Registry& all, ApiCounts counts, size_t api) {
   return sum;
 }
 
-// Of the functions that fit the name, since the reset.
+// Returns the sum over the functions that fit the name, since the reset.
 uint64_t count_since_reset(const char* function, ApiCounts counts,
                            uint64_t (Registry::*baseline)[static_cast<size_t>(Api::count)]) {
   Registry& all = registry();
@@ -93,7 +93,7 @@ uint64_t count_since_reset(const char* function, ApiCounts counts,
   return sum;
 }
 
-// All records since the reset, oldest first.
+// Returns all records since the reset, oldest first.
 std::vector<SimcudaLaunch> all_records() {
   Registry& all = registry();
   std::vector<SimcudaLaunch> launches;
@@ -127,7 +127,7 @@ ThreadRecords* acquire_records() {
       return records;
     }
   }
-  auto* records = new ThreadRecords;  // kept for good: its counts are part of the sums
+  auto* records = new ThreadRecords;  // never freed: its counts are part of the sums
   records->is_in_use = true;
   all.records.push_back(records);
   return records;
@@ -206,7 +206,7 @@ void write_log_line(const SimcudaLaunch& launch) {
     line += digits[launch.params[i] & 15];
   }
   line += "\"}\n";
-  // One write, so that lines of several threads and processes do not mix.
+  // One write(), so that lines of several threads and processes do not mix.
   if (write(g_log_fd, line.data(), line.size()) < 0) g_log_fd = -1;
 }
 
@@ -258,7 +258,7 @@ int simcuda_last_launch_of_thread(SimcudaLaunch* launch) {
   ThreadRecords& records = *thread_state().records;
   const std::lock_guard guard(records.ring_lock);
   if (records.ring.empty()) return 0;
-  // The place before the next one; a ring that is not full yet grows at its end.
+  // The last record is the one before `ring_next`; a ring that is not full yet grows at its end.
   const size_t count = records.ring.size();
   *launch = count < kRingCapacity ? records.ring.back()
                                   : records.ring[(records.ring_next + count - 1) % count];

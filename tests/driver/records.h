@@ -1,5 +1,5 @@
-// Counts and records of launches and calls. Each thread writes its own counters and its own ring;
-// readers add them up. A launch therefore takes no lock that another launch takes.
+// Counts and records of launches and calls. Each thread writes its own counters and its own ring,
+// and readers add them up. So launches of different threads share no lock.
 #pragma once
 
 #include <stdint.h>
@@ -35,20 +35,20 @@ struct ThreadRecords {
   std::atomic<uint64_t> calls[static_cast<size_t>(Api::count)] = {};
   std::atomic<uint64_t> errors[static_cast<size_t>(Api::count)] = {};  // calls that returned one
   std::atomic<KernelCounts*> blocks[kNameBlocks] = {};  // by name id; allocated on first use
-  std::mutex ring_lock;  // the thread against readers; other threads have rings of their own
+  std::mutex ring_lock;  // between the thread and readers; every thread has its own ring
   std::vector<SimcudaLaunch> ring;
   size_t ring_next = 0;
   bool is_in_use = false;  // by a living thread
 };
 
-// For a new thread; a dead thread's are used again, counts and all.
+// Returns records for a new thread. Reuses a dead thread's records, with their counts.
 ThreadRecords* acquire_records();
 void release_records(ThreadRecords* records);
-// After a fork. Where a thread that the child does not have was changing the records, the child begins
-// anew, with those of its own thread (null: it has none).
+// Called in the child after a fork. If a thread that the child does not have was changing the
+// records, the child starts anew with those of its own thread (null: it has none).
 void renew_records_in_child(ThreadRecords* own);
 
-// A number for a kernel's name, the same for the same name.
+// Returns a number for a kernel's name, always the same for the same name.
 uint32_t intern_name(const std::string& name);
 
 KernelCounts* make_counts(ThreadRecords& records, uint32_t name_id);
@@ -73,11 +73,12 @@ inline KernelCounts& counts_of(ThreadRecords& records, uint32_t name_id) {
   return block[name_id % kNamesPerBlock];
 }
 
-// Settings of the environment that the launch path asks about.
+// Settings from the environment that the launch path reads.
 extern bool g_is_fast;
 extern int g_log_fd;
 
-// The ring's next place, numbered. The caller holds ring_lock and fills it.
+// Returns the ring's next record with its sequence number set. The caller holds ring_lock and fills
+// it.
 SimcudaLaunch& next_record(ThreadRecords& records);
 void write_log_line(const SimcudaLaunch& launch);
 

@@ -1,5 +1,5 @@
-// cuGetProcAddress in both of its forms, from the one table of exported functions (symbols.def).
-// Also proves that the table's types are cudaTypedefs.h's.
+// Both forms of cuGetProcAddress, from the one table of exported functions (symbols.def). Also
+// checks that the table's types are those of cudaTypedefs.h.
 #include "tests/driver/driver.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@ namespace simcuda {
 namespace {
 
 struct Symbol {
-  const char* base;  // what cuGetProcAddress is asked for
-  int version;       // the CUDA version that brought this form
+  const char* base;  // the name for cuGetProcAddress
+  int version;       // the CUDA version that introduced this form
   bool is_ptsz;      // the form for per-thread default streams
   Api api;
 };
@@ -24,7 +24,7 @@ const Symbol kSymbols[] = {
 #undef SYMBOL
 };
 
-// The table against cudaTypedefs.h: the type of a base name's form at a version.
+// Compares the table with cudaTypedefs.h: the type of each form at its version.
 #define PFN_plain(base, version) PFN_##base##_v##version
 #define PFN_ptsz(base, version) PFN_##base##_v##version##_ptsz
 #define PFN_ptds(base, version) PFN_##base##_v##version##_ptds
@@ -34,8 +34,8 @@ const Symbol kSymbols[] = {
 #include "tests/driver/symbols.def"
 #undef SYMBOL
 
-// The newest form that the caller's version knows; a per-thread one where asked for and present.
-// A name that is not found is no error: the pointer is then null, and the status says why.
+// Finds the newest form that the caller's version knows, the per-thread one if requested and
+// present. A name that is not found is no error: the pointer is then null, and the status says why.
 CUresult resolve(const char* symbol, void** function, int version, cuuint64_t flags,
                  CUdriverProcAddressQueryResult* status) {
   if (symbol == nullptr || function == nullptr || version > kDriverVersion ||
@@ -75,7 +75,7 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuui
     SIM_TRY(find_fault(Api::cuGetProcAddress, nullptr));
   }
   const CUresult result = resolve(symbol, function, version, flags, nullptr);
-  // CUDA 11, whose form this is, was documented so.
+  // As documented for CUDA 11, which introduced this form.
   return result == CUDA_SUCCESS && *function == nullptr ? CUDA_ERROR_NOT_FOUND : result;
 }
 CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, cuuint64_t flags,

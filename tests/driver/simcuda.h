@@ -1,7 +1,7 @@
-// What tests may ask of the simulated driver, beyond CUDA's own functions: what ran, and how.
+// Functions of the simulated driver, beyond CUDA's own, that tell tests what ran, and how.
 //
-// The functions are exported by the simulated libcuda.so.1 itself. A test that may also meet the
-// real driver finds them with dlsym and goes without when they are absent. All are thread safe.
+// The simulated libcuda.so.1 exports them. A test that may also run with the real driver finds them
+// with dlsym and does without them if they are absent. All are thread-safe.
 //
 // Environment, read once when the library is loaded:
 //   SIMCUDA_DEVICES  the SM of each device: "90" (the default), "90,80"
@@ -9,23 +9,23 @@
 //   SIMCUDA_FAST     1: launches are counted, but neither recorded nor executed (benchmarks)
 //   SIMCUDA_FAIL     faults: "cuLibraryLoadData=2,cuLaunchKernel:rmsnorm_*=719,cuMemAlloc_v2=2*1".
 //                    NAME[:KERNEL_GLOB]=CODE[@FIRST][*TIMES]. NAME is the exported one; the name
-//                    without _vN and _ptsz stands for all of its forms. @FIRST: from that call
-//                    on. "poison:KERNEL_GLOB=700": the kernel runs, and every later call in its
-//                    context returns that
+//                    without _vN and _ptsz means all of its forms. @FIRST: from that call on.
+//                    "poison:KERNEL_GLOB=700": the kernel runs, and every later call in its
+//                    context returns that code
 //   SIMCUDA_CHAOS    faults by seed: "seed=7,own=30,host=20,slow=50,images=12". Of a thousand
-//                    calls, so many that a library in between makes on its own account (own) and
-//                    that it forwards for the host (host) fail, with any code that the call may
-//                    give; so many are slow; and no more images than these fit into the device's
-//                    memory. Only calls made within a host call that was announced: see
-//                    simcuda_begin_host_call. A slow one takes up to "pause=64" microseconds.
-//                    "kill=N" alone: at the N-th call of all the process is killed
+//                    calls that a library in between makes on its own account, `own` fail, and of
+//                    a thousand that it forwards for the host, `host`, with any code that the call
+//                    may return; `slow` of a thousand calls are slow, by up to "pause=64"
+//                    microseconds; and only `images` images fit into the device's memory. Applies
+//                    only within an announced host call: see simcuda_begin_host_call. "kill=N"
+//                    alone: at the N-th call of the whole process the process is killed
 //   SIMCUDA_TELL     1: each kernel that is launched and not computed is named once, on stderr
-//   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
-//                    names: called at each launch, in the launching thread, and done when it returns. One that
+//   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) run in place of the kernels
+//                    of their names: called at each launch, in the launching thread. A kernel that
 //                    waits for the kernel before it by itself has a second function, <name>_waits
-//   SIMCUDA_ORDER    seed: the nodes of a graph run in a random order of those that its edges permit
-//   SIMCUDA_LATER    seed: launches of graphs run when a call may see what they do, in a random order of those that
-//                    their streams and executable graphs permit
+//   SIMCUDA_ORDER    seed: the nodes of a graph run in a random order that its edges permit
+//   SIMCUDA_LATER    seed: launches of graphs run only when a call may see what they do, in a
+//                    random order that their streams and executable graphs permit
 #pragma once
 
 #include <stddef.h>
@@ -40,12 +40,12 @@ enum SimcudaHandleKind { simcuda_handle_function, simcuda_handle_kernel };
 
 // One executed launch.
 typedef struct SimcudaLaunch {
-  uint64_t sequence;  // rises in the order of execution, from 1
+  uint64_t sequence;  // increases in the order of execution, from 1
   char kernel[512];   // its name, cut to fit
   char api[48];       // exported name of the call that launched: cuLaunchKernel_ptsz, cuGraphLaunch
   uint32_t grid[3];
   uint32_t block[3];
-  uint32_t cluster[3];  // 1, 1, 1 when none was asked for
+  uint32_t cluster[3];  // 1, 1, 1 if none was requested
   uint32_t shared_mem;  // dynamic, in bytes
   int is_cooperative;
   int is_ptsz;        // the call was the _ptsz form
@@ -60,7 +60,7 @@ typedef struct SimcudaLaunch {
   void* context;
   uint32_t attribute_count;
   uint32_t attribute_ids[16];       // CUlaunchAttributeID
-  uint8_t attribute_values[8][64];  // of the first 8
+  uint8_t attribute_values[8][64];  // values of the first 8
   uint32_t param_bytes;             // size of the packed parameter buffer
   uint8_t params[4096];             // its first bytes
 } SimcudaLaunch;
@@ -68,14 +68,14 @@ typedef struct SimcudaLaunch {
 // What seeded faults did to one call of the host.
 typedef struct SimcudaHostCall {
   int fault;       // the code that the host's own call, or a launch in its place, last failed with
-  int own_faults;  // of the other calls made meanwhile, how many failed
+  int own_faults;  // how many of the other calls made meanwhile failed
 } SimcudaHostCall;
 
-// A kernel as a host function: params[i] points at the bytes of parameter i.
+// A kernel as a host function: params[i] points to the bytes of parameter i.
 typedef void (*SimcudaKernel)(const void* const* params, const uint32_t grid[3],
                               const uint32_t block[3]);
 
-// 1: this is the simulated driver.
+// Returns 1. Only the simulated driver exports this function.
 int simcuda_is_simulated(void);
 
 // Launches of a kernel that were executed, since the last reset. NULL or a glob sums over kernels.
@@ -87,60 +87,61 @@ uint64_t simcuda_captured_count(const char* kernel);
 // Times that an exported function was called, since the last reset.
 uint64_t simcuda_call_count(const char* function);
 
-// Of these calls, how many returned an error: what compute-sanitizer --report-api-errors all reports. NULL or a
-// glob sums over functions.
+// How many of these calls returned an error, as compute-sanitizer --report-api-errors all reports.
+// NULL or a glob sums over functions.
 uint64_t simcuda_error_count(const char* function);
 
-// The last executed launch of a kernel (NULL or a glob: of any that fits) that is still in the
-// ring. Returns 1, or 0 when there is none.
+// Gets the last executed launch of a kernel (NULL or a glob: of any that fits) that is still in the
+// ring. Returns 1, or 0 if there is none.
 int simcuda_last_launch(const char* kernel, SimcudaLaunch* launch);
 
-// The most recent launches, oldest first; returns how many were written.
+// Writes the most recent launches, oldest first. Returns how many were written.
 size_t simcuda_recent_launches(SimcudaLaunch* launches, size_t capacity);
 
-// Launches refused because their handle was stale: of an unloaded module or library.
+// Launches refused because their handle was that of an unloaded module or library.
 uint64_t simcuda_stale_launch_count(void);
 
-// Living handles of one kind: "module", "library", "function", "kernel", "context", "stream",
-// "event", "graph", "graph_exec". -1 for another word.
+// Returns the number of living handles of one kind: "module", "library", "function", "kernel",
+// "context", "stream", "event", "graph", "graph_exec". -1 for any other word.
 int64_t simcuda_live_count(const char* kind);
 
-// Forgets counts and records. Handles and memory stay.
+// Resets counts and records. Handles and memory stay.
 void simcuda_reset(void);
 
-// Replaces the faults of SIMCUDA_FAIL. Returns 1, or 0 when the text is not understood (the faults
-// then stay as they were). NULL or "" removes all.
+// Replaces the faults of SIMCUDA_FAIL. Returns 1, or 0 if the text is not understood, in which case
+// the faults do not change. NULL or "" removes all.
 int simcuda_set_faults(const char* faults);
 
-// The calling thread is about to call an exported function, and has. With SIMCUDA_CHAOS, what
-// arrives in between by that name (of a launch: by any launch's) is the host's own call; the rest
-// was made by whoever stands in between.
+// Called by a thread before and after it calls an exported function. With SIMCUDA_CHAOS, a call
+// that arrives in between by that name (for a launch: by the name of any launch) is the host's own;
+// other calls were made by a library in between.
 void simcuda_begin_host_call(const char* function);
 void simcuda_end_host_call(SimcudaHostCall* result);
 
-// The calling thread's seed for SIMCUDA_CHAOS, whatever its threads were made in.
+// Sets the calling thread's seed for SIMCUDA_CHAOS, so that the order in which threads start does
+// not matter.
 void simcuda_seed_thread(uint64_t seed);
 
-// Whether a seeded fault with that code (0: any) has struck a call that was not the host's own, in
-// this process.
+// Returns 1 if in this process a seeded fault with that code (0: any) has struck a call that was
+// not the host's own.
 int simcuda_has_struck(int code);
 
-// Of calls of that name that were not the host's own: how many failed by a seeded fault.
+// How many calls of that name that were not the host's own failed by a seeded fault.
 uint64_t simcuda_own_faults(const char* function);
 
-// The last launch that the calling thread made itself, by a launch call or a graph's. Returns 0
-// when there is none in its ring.
+// Gets the last launch that the calling thread made itself, by a launch call or as part of a graph.
+// Returns 0 if there is none in its ring.
 int simcuda_last_launch_of_thread(SimcudaLaunch* launch);
 
-// The launches that the calling thread made itself after one with that sequence, oldest first, as far as they are in
-// its ring. Returns how many were written.
+// Writes the launches that the calling thread made itself after the one with that sequence, oldest
+// first, as far as they are in its ring. Returns how many were written.
 size_t simcuda_launches_of_thread(uint64_t after, SimcudaLaunch* launches, size_t capacity);
 
-// From here on `observe` is called with each executed launch, in the launching thread. NULL: no more.
+// From now on calls `observe` with each executed launch, in the launching thread. NULL stops this.
 void simcuda_observe(void (*observe)(const SimcudaLaunch* launch));
 
-// What a graph's kernel node holds, or the copy of it in an executable graph. Returns 1, or 0 when
-// it is none.
+// Gets the launch of a graph's kernel node or, with `executable`, of its copy in that executable
+// graph. Returns 1, or 0 if it is not a kernel node.
 int simcuda_node(void* node, void* executable, SimcudaLaunch* launch);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Streams, events and captures. Work outside a capture has always finished when its call returns.
+// Streams, events and captures. Work outside a capture has always finished when the call returns.
 #include <time.h>
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 namespace simcuda {
 namespace {
 
-// Lock held.
+// Requires the lock.
 void invalidate(Capture& capture) { capture.is_invalid = true; }
 
-// Lock held. Takes the stream out of its capture.
+// Requires the lock. Removes the stream from its capture.
 void leave_capture(Stream& stream) {
   if (!(stream.flags & CU_STREAM_NON_BLOCKING)) stream.context->blocking_captures.fetch_sub(1);
   stream.is_capturing.store(false, std::memory_order_release);
@@ -20,7 +20,7 @@ void leave_capture(Stream& stream) {
   stream.capture_tail.clear();
 }
 
-// Lock held.
+// Requires the lock.
 void join_capture(Stream& stream, const std::shared_ptr<Capture>& capture) {
   stream.capture = capture;
   stream.is_capturing.store(true, std::memory_order_release);
@@ -28,7 +28,7 @@ void join_capture(Stream& stream, const std::shared_ptr<Capture>& capture) {
   if (!(stream.flags & CU_STREAM_NON_BLOCKING)) stream.context->blocking_captures.fetch_add(1);
 }
 
-// Lock held. Ends a capture for all of its streams.
+// Requires the lock. Ends a capture for all of its streams.
 void finish_capture(const std::shared_ptr<Capture>& capture) {
   const std::shared_ptr<Capture> keep = capture;
   for (Stream* stream : keep->streams)
@@ -62,7 +62,8 @@ CUresult begin_capture(CUstream handle, bool is_ptsz, CUstreamCaptureMode mode, 
   return CUDA_SUCCESS;
 }
 
-// Whether every node that the capture's other streams end in is a predecessor of the origin's end.
+// True if every last node of the capture's other streams is a predecessor of the origin's last
+// nodes.
 bool is_joined(const Capture& capture) {
   std::set<const Node*> reached;
   std::vector<Node*> open = capture.origin->capture_tail;
@@ -111,7 +112,7 @@ CUstreamCaptureStatus status_of(const Stream& stream) {
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-// Asking the legacy stream while a blocking stream captures is refused, but breaks nothing.
+// A query of the legacy stream while a blocking stream captures fails, but invalidates no capture.
 CUresult ask_status(CUstream handle, bool is_ptsz, Context* context, Stream** stream) {
   SIM_TRY(find_stream(handle, is_ptsz, context, stream));
   if ((*stream)->stream_kind == simcuda_stream_legacy &&
@@ -166,7 +167,7 @@ CUresult update_dependencies(CUstream handle, bool is_ptsz, CUgraphNode* nodes, 
   return CUDA_SUCCESS;
 }
 
-// Waiting for, or asking about, a stream that captures breaks the capture.
+// Waiting for a capturing stream, or querying it, invalidates the capture.
 CUresult wait_for(CUstream handle, bool is_ptsz, Context* context) {
   SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (stream->is_capturing.load(std::memory_order_acquire)) {
@@ -326,7 +327,7 @@ CUresult find_stream(CUstream handle, bool is_ptsz, Context* context, Stream** s
   }
   if (handle == CU_STREAM_PER_THREAD || handle == nullptr) {
     ThreadState& thread = thread_state();
-    // A reset primary context keeps its generation but not its streams.
+    // A primary context that was reset keeps its generation but not its streams.
     if (thread.per_thread_context.context == context &&
         thread.per_thread_context.generation == context->generation &&
         thread.per_thread->kind.load(std::memory_order_relaxed) == Kind::stream &&

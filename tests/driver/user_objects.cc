@@ -1,5 +1,6 @@
-// User objects: what a host lets graphs keep alive. Copies of a graph hold what it holds, executable graphs too. The real
-// driver calls the destructor on a thread of its own, this one at once.
+// User objects, which graphs keep alive for the host. Copies of a graph and executable graphs hold
+// references to the same objects. The real driver calls the destructor on a thread of its own, this
+// one at once.
 #include "tests/driver/graph.h"
 
 namespace simcuda {

@@ -1,4 +1,4 @@
-// What is said of a test's folder.
+// Checks a test's folder and returns the diagnostics as text.
 #pragma once
 
 #include "tests/loader/test_folder.h"
@@ -6,7 +6,7 @@
 
 namespace fibshim {
 
-// The diagnostics, as check prints them.
+// Returns all diagnostics, as `fibshim check` prints them.
 inline std::string all_of(const CheckReport& report) {
   std::string text;
   for (const Diagnostic& diagnostic : report.diagnostics) {
@@ -15,7 +15,7 @@ inline std::string all_of(const CheckReport& report) {
   return text;
 }
 
-// Those of one rule.
+// Returns the diagnostics of one rule.
 inline std::string lines_of(const CheckReport& report, Rule rule) {
   std::string text;
   for (const Diagnostic& diagnostic : report.diagnostics) {
@@ -26,7 +26,7 @@ inline std::string lines_of(const CheckReport& report, Rule rule) {
 
 inline CheckReport check(const TestFolder& folder) { return check_folder(folder.path()); }
 
-// With the command's advice.
+// Checks a folder with the additional checks of `fibshim check`.
 inline CheckReport advise(const std::string& folders) {
   CheckLint lint;
   CheckOptions options;

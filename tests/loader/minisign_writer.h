@@ -20,7 +20,8 @@ inline std::string to_base64(std::string_view bytes) {
   return text;
 }
 
-// The text of a .minisig file. `global`: the signature of `signature` and the trusted comment.
+// Returns the text of a .minisig file. `global`: the signature of `signature` and the trusted
+// comment.
 inline std::string signature_text(const KeyId& id, const Ed25519Signature& signature,
                                   std::string_view trusted_comment,
                                   const Ed25519Signature& global) {
@@ -31,7 +32,7 @@ inline std::string signature_text(const KeyId& id, const Ed25519Signature& signa
   return text.append(to_base64(bytes_of(global))).append("\n");
 }
 
-// The text of a .pub file.
+// Returns the text of a .pub file.
 inline std::string public_key_text(const PublicKey& key) {
   std::string bytes = "Ed";
   bytes.append(bytes_of(key.id)).append(bytes_of(key.point));

@@ -5,7 +5,8 @@
 
 namespace fibshim {
 
-// A rewrite beside the sound folder's pattern: the engine's two kernels are one call of its definition.
+// A rewrite besides the valid folder's pattern: two kernels of the engine are one call of its
+// definition.
 inline constexpr char kRewritePath[] = "patterns/engine-two.json";
 inline constexpr char kRewrite[] = R"({
   "label": "engine-two",

@@ -1,5 +1,5 @@
-// A config folder that lives as long as one test. It starts out sound: one definition, one solution
-// with two images, one pattern; tests change what they are about.
+// A config folder that lives as long as one test. At first it is valid: one definition, one
+// solution with two images, one pattern. Tests change the part that they test.
 #pragma once
 
 #include <stdlib.h>
@@ -16,14 +16,14 @@
 
 namespace fibshim {
 
-// An image made by loader_tests.mk: "sm_90.cubin", "ptx", ...
+// Returns an image made by loader_tests.mk: "sm_90.cubin", "ptx", ...
 inline std::string test_image(const std::string& name) {
   std::ifstream file(std::string(LOADER_TEST_DATA) + "/" + name, std::ios::binary);
   EXPECT_TRUE(file) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Replaces the one occurrence of `from`.
+// Replaces the only occurrence of `from`.
 inline std::string replaced(std::string text, std::string_view from, std::string_view to) {
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << "nothing to replace: " << from;
@@ -32,7 +32,7 @@ inline std::string replaced(std::string text, std::string_view from, std::string
   return text.replace(at, from.size(), to);
 }
 
-// Lets a group write that somebody else may be in. Only root can.
+// Gives the file to a group that others may be in, and sets the mode. Only root can do this.
 inline void share(const std::string& path, mode_t mode) {
   EXPECT_EQ(chown(path.c_str(), static_cast<uid_t>(-1), 54321), 0) << path;
   EXPECT_EQ(chmod(path.c_str(), mode), 0) << path;
@@ -61,7 +61,7 @@ inline constexpr char kDefinition[] = R"({
 }
 )";
 
-// @90@ and @80@ stand for the images' SHA-256.
+// write_solution() replaces @90@ and @80@ by the images' SHA-256.
 inline constexpr char kSolution[] = R"({
   "name": "my-scale",
   "definition": "scale_n64",
@@ -107,7 +107,7 @@ class TestFolder {
   TestFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "fibshim-XXXXXX").string();
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-    umask(022);  // what others can write is not trusted
+    umask(022);  // files that others can write are not trusted
     root_ = pattern;
     write(kImagePath, test_image("sm_90.cubin"));
     write(kOtherImagePath, test_image("sm_80.cubin"));
@@ -115,7 +115,7 @@ class TestFolder {
     write_solution(kSolution);
     write(kPatternPath, kPattern);
   }
-  // With one change.
+  // The folder with one change.
   TestFolder(const std::string& relative, std::string_view from, std::string_view to)
       : TestFolder() {
     change(relative, from, to);
@@ -138,7 +138,7 @@ class TestFolder {
   }
   void remove(const std::string& relative) const { std::filesystem::remove_all(path(relative)); }
 
-  // Fills in the hashes of the images as they are now.
+  // Writes a solution with the current hashes of the images.
   void write_solution(std::string text, const std::string& relative = kSolutionPath) const {
     for (const auto& [mark, image] : {std::pair{"@80@", kOtherImagePath}, {"@90@", kImagePath}}) {
       for (size_t at; (at = text.find(mark)) != std::string::npos;) {
@@ -147,7 +147,7 @@ class TestFolder {
     }
     write(relative, text);
   }
-  // The definition and its solution for another n.
+  // Adds the definition and its solution for another n.
   void add_size(const std::string& n) const {
     const std::string name = "scale_n" + n;
     write("definitions/scale/" + name + ".json",

@@ -1,4 +1,4 @@
-// For tests: running programs and reading what they say.
+// For tests: runs programs and reads their output.
 #pragma once
 
 #include <map>
@@ -8,15 +8,15 @@
 namespace fibshim {
 
 struct ProcessResult {
-  int exit_code = -1;  // 128 + signal when a signal ended it
+  int exit_code = -1;  // 128 + signal if a signal ended it
   bool timed_out = false;
   std::string out;
   std::string err;
 };
 
-// The words and the environment of a program, made before fork: the child only execs. `environment` is
-// added to the test's own, from which every FIBSHIM_ and SIMCUDA_ variable, LD_PRELOAD and
-// LD_LIBRARY_PATH are taken out first; an empty value unsets.
+// The words and the environment of a program, made before fork, so that the child only execs. First
+// every FIBSHIM_ and SIMCUDA_ variable, LD_PRELOAD and LD_LIBRARY_PATH are removed from the test's
+// own environment, then `environment` is added; an empty value unsets a variable.
 class Command {
  public:
   Command(const std::vector<std::string>& words,
@@ -25,7 +25,7 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  // In the child. words[0] is looked up on PATH.
+  // Called in the child. words[0] is looked up in PATH.
   [[noreturn]] void exec() const;
 
  private:
@@ -34,7 +34,7 @@ class Command {
   std::vector<char*> argv_, envp_;
 };
 
-// The build folder: the one that the running test program lies in.
+// Returns the build folder, which contains the running test program.
 std::string build_dir();
 
 // Runs a program (see Command) to its end, or kills it and its process group after `timeout_s`.
@@ -46,7 +46,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
 ProcessResult run_shell(const std::string& command,
                         const std::map<std::string, std::string>& environment = {});
 
-// A new empty folder, removed at the end of the program.
+// Makes an empty folder, which is removed at the end of the program.
 std::string make_temporary_dir();
 
 }  // namespace fibshim

@@ -1,4 +1,5 @@
-// For tests: what programs say and exit with, where a failure prints all of it; names of rows.
+// For tests: expectations on the output and exit code of programs, which print all output on
+// failure; names of rows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ inline testing::AssertionResult holds_text(std::string_view text, std::string_vi
 #define EXPECT_CONTAINS(text, part) EXPECT_TRUE(::fibshim::holds_text(text, part, true))
 #define EXPECT_LACKS(text, part) EXPECT_TRUE(::fibshim::holds_text(text, part, false))
 
-// The result, which must have that exit code.
+// Expects that exit code, and returns the result.
 template <class Result>
 Result exits(int code, Result result,
              const std::source_location& from = std::source_location::current()) {
@@ -30,7 +31,7 @@ Result exits(int code, Result result,
 
 // Names the instances of a suite by their rows' `name`.
 inline constexpr auto kByName = [](const auto& row) { return std::string(row.param.name); };
-// The same where a row is its name.
+// The same if a row is its own name.
 inline constexpr auto kByItself = [](const auto& row) { return std::string(row.param); };
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// Asks the shim in this process for things, as `fibshim swap` does.
+// Sends requests to the shim in this process, as `fibshim swap` does.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ inline std::string counters_file() {
 // The control block of this process.
 class Control {
  public:
-  // Waits for the shim's thread. There is one once something was counted.
+  // Waits for the shim's thread, which starts once something has been counted.
   Control() {
     const std::string found = counters_file();
     const int file = open(found.c_str(), O_RDWR | O_CLOEXEC);
@@ -54,11 +54,11 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Asks, and waits for what becomes of it.
+  // Requests a swap, and waits for the answer.
   AnswerState move(AskTarget target, const std::string& folder = "") {
     return ask(AskVerb::move, target, folder);
   }
-  // Asks to prepare; the decision of that identity lies in this very block.
+  // Requests a prepared swap; the decision of that identity is stored in this same block.
   AnswerState prepare(const std::string& folder, uint64_t id) {
     block_->hold_ms = 60'000;
     block_->decision_id = id;
@@ -67,7 +67,7 @@ class Control {
     store_decision(id, fibshim::Verdict::undecided);
     return ask(AskVerb::prepare, AskTarget::folder, folder);
   }
-  // Decides, and waits for what becomes of it.
+  // Stores the decision, and waits for the answer.
   AnswerState decide(uint64_t id, fibshim::Verdict verdict) {
     store_decision(id, verdict);
     return wait_for_answer(fibshim::control_number(block_->ask), AnswerState::prepared);
@@ -77,7 +77,8 @@ class Control {
       fail(__FILE__, __LINE__, folder + ": " + block_->message);
     }
   }
-  // 1 of `interval` launches of the definitions that the glob fits is checked from now on; 0: none.
+  // Requests that 1 of `interval` launches of the definitions that match the glob is checked; 0:
+  // none.
   void must_check(uint32_t interval, const std::string& definitions = "*") {
     block_->asked_interval = interval;
     CHECK(ask(AskVerb::shadow, AskTarget::folder, definitions) == AnswerState::moved);

@@ -1,6 +1,6 @@
-// The driver as the host programs see it: functions by their exported names, found with dlsym in the
-// libcuda.so.1 that the linker finds first, real or simulated. Under the shim the hooked ones are
-// its hooks. A function that this driver lacks is null.
+// The driver as the host programs see it: functions by their exported names, found with dlsym in
+// the libcuda.so.1 that the linker finds first, real or simulated. Under the shim, hooked functions
+// are the shim's. A function that this driver lacks is null.
 #pragma once
 
 #include "tests/driver/functions.h"
@@ -32,7 +32,7 @@ struct Cuda : simcuda::Functions {
 #undef FUNCTION
 };
 
-// Opens the driver at the first call; ends the program where there is none.
+// Opens the driver at the first call; ends the program if there is none.
 const Cuda& cuda();
 
 }  // namespace conform

@@ -1,7 +1,7 @@
-// Calls of a host in whose driver faults strike by seed (SIMCUDA_CHAOS), and what each may lead to:
-// a fault of the host's own call reaches the host as it is; one of a call that the shim makes on
-// its own account costs the substitution, or with strict errors fails the launch with that code.
-// Nothing else may be seen. Without faults each call must succeed.
+// Calls of a host whose driver has seeded faults (SIMCUDA_CHAOS), and their permitted results. A
+// fault of the host's own call reaches the host unchanged. A fault of a call that the shim makes on
+// its own account loses the substitution or, with strict errors, fails the launch with that code.
+// No other effect may be visible. Without faults each call must succeed.
 #pragma once
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ inline bool has_faults() {
   return has;
 }
 
-// Whether a replacement that fails makes its launch fail.
+// True if a replacement that fails makes its launch fail.
 inline bool is_strict() {
   static const bool is = [] {
     const char* on_error = getenv("FIBSHIM_ON_ERROR");
@@ -24,7 +24,8 @@ inline bool is_strict() {
   return is;
 }
 
-// Whether somebody swaps the folder meanwhile, also for none: every launch runs one or the other.
+// True if the folder is swapped meanwhile, possibly for none: each launch then runs the original or
+// a replacement.
 inline bool is_swapping() {
   static const bool is = getenv("CONFORM_SWAPS") != nullptr;
   return is;
@@ -35,11 +36,11 @@ struct Attempt {
   SimcudaHostCall struck = {};
 
   bool is_done() const { return result == CUDA_SUCCESS; }
-  // The shim made the call with something of its own, which failed: the host does not see that.
+  // The shim made the call with arguments of its own, which failed without the host seeing it.
   bool hides_a_fault() const { return is_done() && struck.fault != 0; }
 };
 
-// One call, of which the driver is told that it is the host's.
+// Makes one call, and tells the driver that it is the host's own.
 template <class Call>
 Attempt attempt(const char* name, const Call& call, const char* file, int line) {
   Attempt made;
@@ -53,7 +54,7 @@ Attempt attempt(const char* name, const Call& call, const char* file, int line) 
   return made;
 }
 
-// A call that nothing but the driver may fail; repeated until it does not.
+// Makes a call that may fail only by a fault of its own; repeats it until it succeeds.
 template <class Call>
 void call_until_done(const char* name, const Call& call, const char* file, int line) {
   Attempt made;
@@ -70,8 +71,9 @@ void call_until_done(const char* name, const Call& call, const char* file, int l
   ::conform::call_until_done( \
       #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
 
-// A call about graphs, which the shim makes once more for an exec of its own: that may fail, and the host does not see
-// it. Repeated until it is done, or a replacement could not be loaded, and errors are strict.
+// Makes a call about graphs, which the shim makes once more for an exec of its own; a failure of
+// that one is hidden from the host. Repeats the call until it succeeds, or a replacement could not
+// be loaded and errors are strict.
 template <class Call>
 Attempt call_for_graph(const char* name, const Call& call, const char* file, int line) {
   for (;;) {

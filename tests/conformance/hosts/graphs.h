@@ -8,7 +8,7 @@ namespace conform {
 using NodeParams1 = CUDA_KERNEL_NODE_PARAMS_v1;
 using NodeParams2 = CUDA_KERNEL_NODE_PARAMS_v2;
 
-// Zeros, but for one block of 32 threads.
+// Zeros, except for one block of 32 threads.
 template <class Params>
 Params one_block() {
   auto params = zeroed<Params>();
@@ -24,25 +24,26 @@ inline CUlaunchConfig launch_config(CUstream stream) {
   return config;
 }
 
-// With one attribute: none but its id, or that it may begin before the launch before it ends.
+// An attribute with only its id set, and one that lets the launch begin before the launch before it
+// ends.
 CUlaunchAttribute attribute_of(CUlaunchAttributeID id);
 CUlaunchAttribute programmatic();
 
-// One word.
+// Fills one word.
 CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to, unsigned value);
 CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
-// A node's parameters, in its own words.
+// Returns a node's parameters, as the node itself returns them.
 NodeParams2 params_of(CUgraphNode node);
 
-// A launch of one block of 32 threads, in each layout that graph calls take.
+// A launch of one block of 32 threads, in each struct that graph calls accept.
 NodeParams1 node_params1(CUfunction function, Arguments* arguments);
 NodeParams2 node_params2(CUfunction function, Arguments* arguments);
 NodeParams2 node_params2(CUkernel kernel, Arguments* arguments);
 CUgraphNodeParams node_params(CUfunction function, Arguments* arguments);
-// The kernel of such a node, by its name.
+// The name of the kernel in such params.
 std::string kernel_name(const NodeParams2& params);
-// The third and second argument of conform_step as read back from a node.
+// The third and the second argument of conform_step, in params read from a node.
 int value_of(const NodeParams2& params);
 int shape_of(const NodeParams2& params);
 
@@ -66,11 +67,11 @@ class Graph {
     return add(function, &arguments, after);
   }
   std::vector<CUgraphNode> nodes() const;
-  // As the host reads it from the first node.
+  // The kernel's name, as the host reads it from the first node.
   std::string first_kernel() const;
-  // Instantiates, launches so often, waits, and ends the executable graph.
+  // Instantiates the graph, launches it `times` times, waits, and destroys the executable graph.
   void run(const Gpu& gpu, int times = 1) const;
-  // Once; its last kernel stores this value.
+  // Runs it once, and expects that its last kernel stores this value.
   void run_for(const Gpu& gpu, int value) const {
     run(gpu);
     gpu.expect_last_value(value);
@@ -80,12 +81,12 @@ class Graph {
   CUgraph graph_ = nullptr;
 };
 
-// An IF, and its body.
+// An IF node, and its body.
 struct Conditional {
   CUgraphNode node;
   CUgraph body;
 };
-// `add`: cuGraphAddNode, of a CUgraphNode*, dependencies, their number, and parameters.
+// `add`: calls cuGraphAddNode with a CUgraphNode*, dependencies, their number, and parameters.
 template <class Add>
 Conditional add_conditional(const Gpu& gpu, CUgraph graph, bool condition,
                             const std::vector<CUgraphNode>& after, const Add& add) {
@@ -147,7 +148,7 @@ void run_captured(const Gpu& gpu, Function record) {
   Graph(gpu.capture(record)).run(gpu);
 }
 
-// A value among the parameters of a launch that the simulator recorded.
+// Returns a value from the parameters of a launch that the simulated driver recorded.
 template <class T>
 T param_at(const SimcudaLaunch& launch, size_t offset) {
   T value;

@@ -1,8 +1,8 @@
-// What every case of the host program `conform` is made of: checks that end the process, one GPU
-// with the images of conform_kernels.cu, launches, and the truth about what ran.
+// The parts of every case of the host program `conform`: checks that end the process, one GPU with
+// the images of conform_kernels.cu, launches, and the truth about what ran.
 //
-// The truth is the simulated driver's own record, or on a real GPU the marks that the kernels
-// leave. It is never asked of the shim.
+// The truth is the simulated driver's own record or, on a real GPU, the marks that the kernels
+// leave. It never comes from the shim.
 #pragma once
 
 #include <string.h>
@@ -16,10 +16,10 @@
 
 namespace conform {
 
-// ---- checks: the first that does not hold ends the process with exit status 1
+// ---- checks: the first that fails ends the process with exit status 1
 
 [[noreturn]] void fail(const char* file, int line, const std::string& message);
-// Exit status 77: this driver or machine lacks what the case is about.
+// Exits with status 77: this driver or machine lacks what the case tests.
 [[noreturn]] void skip(const std::string& reason);
 
 void check_code(CUresult expected, CUresult got, const char* call, const char* file, int line);
@@ -33,17 +33,17 @@ void check_equal(int64_t expected, int64_t got, const char* what, const char* fi
   ::conform::check_equal(static_cast<int64_t>(expected), static_cast<int64_t>(value), #value, \
                          __FILE__, __LINE__)
 
-// GCC's AddressSanitizer and ThreadSanitizer do not hold all of their allocators' locks over fork: in a child
-// of a process with threads one may be held for good, and what allocates or starts a thread there spins
-// without end. A child of such a process calls this first: under these sanitizers it ends, after the shim's
-// fork handlers.
+// GCC's AddressSanitizer and ThreadSanitizer do not acquire all of their allocators' locks around
+// fork. In a child of a process with threads one may stay locked forever, and code that allocates
+// or starts a thread there spins without end. The child of such a process calls this first: under
+// these sanitizers it ends, after the shim's fork handlers.
 inline void end_child_under_sanitizers() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   _exit(0);
 #endif
 }
 
-// All bytes 0, also those of unions and between members.
+// Returns a value with all bytes 0, including those of unions and between members.
 template <class T>
 T zeroed() {
   T out;
@@ -51,19 +51,20 @@ T zeroed() {
   return out;
 }
 
-// Waits for a child, which must end with this status.
+// Waits for a child, and expects it to end with this status.
 void expect_exit(pid_t child, int code = 0);
 
-// Of this process.
+// The resident memory of this process.
 long resident_bytes();
 
-// How often a function was called (NAME* for several), and a kernel ran. The simulated driver knows.
+// How often a function was called (NAME* for several), and a kernel ran, as the simulated driver
+// counts.
 inline long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
 inline long ran(const char* kernel) {
   return static_cast<long>(cuda().simcuda_launch_count(kernel));
 }
 
-// In the current context.
+// Both in the current context.
 CUstream new_stream();
 CUdeviceptr device_memory(size_t bytes);
 
@@ -93,9 +94,9 @@ extern const Case* g_cases;
 
 // ---- images
 
-// The folder that holds this program's images and libraries.
+// Returns the path of one of this program's images or libraries.
 std::string data_path(const std::string& name);
-// The whole file, kept for the life of the process.
+// Returns the whole file, which is kept until the process ends.
 const std::vector<char>& image(const std::string& name);
 
 inline constexpr char kImage[] = "conform.fatbin";  // conform_step, conform_free, conform_void
@@ -107,16 +108,16 @@ inline constexpr char kFree[] = "conform_free";
 
 // Shapes of conform_step: 1, 2 and 3 have solutions (3 with a cluster), 9 has none.
 inline constexpr int kNoSolution = 9;
-// A value that the pattern's where refuses.
+// A value that the pattern's `where` refuses.
 inline constexpr int kRefusedValue = 13;
 
-// The arguments of one launch, in each of the ways that they may be passed. Not movable: the
-// pointers lead into it.
+// The arguments of one launch, in each form in which they may be passed. Not movable, since the
+// pointers point into it.
 class Arguments {
  public:
-  // Of conform_step and conform_free.
+  // For conform_step and conform_free.
   Arguments(uint32_t* marks, int shape, int value);
-  // Of the second image's kernels.
+  // For the second image's kernels.
   struct Other {};
   Arguments(Other, uint32_t* marks, int value);
   Arguments(const Arguments&) = delete;
@@ -138,29 +139,29 @@ class Arguments {
 struct Ran {
   long step = 0, free = 0, other = 0;
   long curated1 = 0, curated2 = 0, curated3 = 0, curated5 = 0, curated6 = 0;
-  long nothing = 0;  // conform_void, which leaves no mark: only the simulated driver tells
+  long nothing = 0;  // conform_void, which leaves no mark: only the simulated driver counts it
   long split = 0, join = 0, joined = 0;
 };
 
-// What the process's counters must say.
+// The required values of the process's counters.
 struct Counts {
   long hit = 0, no_solution = 0, where = 0, arch = 0, refused = 0, in_capture = 0, error = 0,
        untracked = 0, error_fallback = 0, graph = 0, absorbed = 0, observed = 0, shadowed = 0;
 };
 
-// Says what this process must have run and counted in all, for the test that started it to compare
-// with the simulated driver's log and the counters. Every process of a case that uses CUDA says it
-// once; flushed at once, so that a process may end in any way afterwards.
+// States what this process must have run and counted in all. The test that started it compares this
+// with the simulated driver's log and the counters. Every process of a case that uses CUDA calls
+// this once. The output is flushed at once, so that the process may end in any way afterwards.
 void state(const Ran& ran, const Counts& counts);
 
-// With faults: "hit" and "launches" exactly, and between which numbers "error" must be.
+// With faults: states "hit" and "launches" exactly, and a range for "error".
 void state_faulted(const Ran& ran, long hits, long launches, long least_errors, long most_errors);
 
-// cuInit, a device and its primary context, current in the calling thread.
+// Calls cuInit, and makes a device's primary context current in the calling thread.
 class Gpu {
  public:
   explicit Gpu(int ordinal = 0);
-  // In a new thread: makes the context current there too.
+  // Makes the context current in a new thread, too.
   void enter() const;
 
   CUdevice device() const { return device_; }
@@ -172,28 +173,28 @@ class Gpu {
   CUlibrary load_library(const char* name = kImage) const;
   CUfunction function(CUmodule module, const char* name = kStep) const;
   CUkernel kernel(CUlibrary library, const char* name = kStep) const;
-  // Of a module of its own, which stays.
+  // conform_step of a new module, which stays loaded.
   CUfunction step() const { return function(load_module()); }
 
-  // A module of its own, which stays, and both kernels of it.
+  // A new module, which stays loaded, and both of its kernels.
   struct Handles {
     CUmodule module;
     CUfunction step, free;
   };
   Handles handles() const;
 
-  // One block of 32 threads, on this object's stream.
+  // Launches one block of 32 threads on this object's stream.
   CUresult launch(CUfunction function, int shape = 1, int value = 7) const;
   CUresult launch(CUkernel kernel, int shape = 1, int value = 7) const;
   // The same on any stream, in whichever context is current.
   CUresult launch_on(CUstream stream, CUfunction function, int shape = 1, int value = 7) const;
-  // A kernel of the second image.
+  // Launches a kernel of the second image.
   CUresult launch_other(CUfunction function, int value = 7) const;
-  // Loads the first image, launches shape `shape` of its kernel and unloads it; then the same of the
-  // second image, whose handle is often the one before's.
+  // Loads the first image, launches its kernel with shape `shape`, and unloads it. Then does the
+  // same with the second image, which often gets the same handle.
   void launch_and_unload_both(int shape = 1) const;
 
-  // A capture on this object's stream of what `work` launches.
+  // Captures what `work` launches on this object's stream.
   template <class Work>
   CUgraph capture(Work work, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED) const {
     CUgraph graph = nullptr;
@@ -203,11 +204,12 @@ class Gpu {
     return graph;
   }
 
-  // Waits, and compares with all that ran since the process began. No launch was of a dead handle.
+  // Waits, and expects exactly this to have run since the process began, with no launch of a dead
+  // handle.
   void expect_ran(const Ran& expected) const;
-  // The same, and states it.
+  // The same, and calls state().
   void finish(const Ran& expected, const Counts& counts) const;
-  // Of whatever ran last.
+  // Expects the last kernel that ran to have stored this value.
   void expect_last_value(int value) const;
 
  private:
@@ -217,26 +219,27 @@ class Gpu {
   uint32_t* marks_ = nullptr;
 };
 
-// What ran in this process, by the simulated driver's record; by the marks with a real one.
+// What ran in this process, by the simulated driver's record or, with a real driver, by the marks.
 Ran what_ran(const uint32_t* marks);
 
-// The simulated driver's record of the last launch of that kernel (null: of any), which there must be.
+// Returns the simulated driver's record of the last launch of that kernel (null: any), which must
+// exist.
 inline SimcudaLaunch last_launch(const char* kernel = nullptr) {
   SimcudaLaunch last;
   CHECK(cuda().simcuda_last_launch(kernel, &last) == 1);
   return last;
 }
 
-// The shape's curated kernel, once.
+// Adds `count` runs of the shape's curated kernel.
 void add_curated(Ran* ran, int shape, long count = 1);
 
 // ---- dynamic linking
 
-// The file name of the object that holds the address, without its folder; "" when none does.
+// The file name, without folder, of the object that contains the address; "" if none does.
 std::string object_of(const void* address);
 inline constexpr char kShimName[] = "libfibshim.so";
 bool is_in_shim(const void* address);
-// Whether the shim is preloaded and active.
+// True if the shim is preloaded and active.
 bool is_shim_active();
 
 }  // namespace conform

@@ -1,4 +1,4 @@
-// Threads that launch kernels for as long as they are let, and how often they have.
+// Threads that launch kernels until they are stopped, and count their launches.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@ namespace conform {
 
 class Launchers {
  public:
-  // Each launches conform_step with every shape, then the kernel that no pattern knows, by turns.
+  // In each turn a thread launches conform_step with every shape, then a kernel that no pattern
+  // knows.
   Launchers(const Gpu& gpu, int count, const Gpu::Handles& handles,
             const std::vector<int>& shapes = {1}) {
     for (int i = 0; i < count; ++i) {
@@ -30,9 +31,9 @@ class Launchers {
       });
     }
   }
-  // Turns that begin from here on are counted by after(), too.
+  // after() counts the turns that begin from now on.
   void set_moved() { is_moved_.store(true, std::memory_order_release); }
-  // How often each of the kernels was launched.
+  // Stops the threads. Returns how often each of the kernels was launched.
   long stop() {
     is_over_.store(true);
     for (std::thread& thread : threads_) thread.join();

@@ -1,15 +1,15 @@
-// Where each kernel of conform_kernels.cu leaves its mark: indexes into an array of uint32.
-// Read by device code and host code alike.
+// The marks of the kernels of conform_kernels.cu: indexes into an array of uint32. Used by device
+// code and host code alike.
 #pragma once
 
 enum Mark {
   kMarkStep,      // conform_step: the original of the pattern, or the second image's
   kMarkFree,      // conform_free
   kMarkOther,     // conform_other
-  kMarkCurated1,  // curated_n1 to curated_n6, but that the fourth is the second
+  kMarkCurated1,  // curated_n1 to curated_n6; curated_n4 uses the mark of curated_n2
   kMarkCurated2,
   kMarkCurated3,
-  kMarkSplit,  // conform_split and conform_join, and what runs in their place
+  kMarkSplit,  // conform_split and conform_join, and the kernel that replaces both
   kMarkJoin,
   kMarkJoined,
   kMarkCurated5,

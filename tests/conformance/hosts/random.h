@@ -1,4 +1,4 @@
-// The numbers of random programs.
+// Random numbers for random programs.
 #pragma once
 
 #include <stddef.h>

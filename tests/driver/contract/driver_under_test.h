@@ -1,6 +1,6 @@
-// The driver that the suite speaks to: whichever libcuda.so.1 the dynamic linker finds first. The
-// same tests run against the simulated one and the real one; what they state are the facts that
-// the shim relies on. With DRIVER_UNDER_TEST=real in the environment the simulated one will not do.
+// The driver under test: whichever libcuda.so.1 the dynamic linker finds first. The same tests run
+// against the simulated driver and the real one; they state the facts that the shim relies on. With
+// DRIVER_UNDER_TEST=real in the environment the simulated one is refused.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ namespace fibshim::contract {
 
 using Driver = simcuda::Functions;
 
-// Loads the driver once; ends the program with a message when there is none.
+// Loads the driver once; ends the program with a message if there is none.
 const Driver& cuda();
 
 std::string error_name(CUresult error);
 
-// Notes a fact that a driver may decide either way: as a property of the test (`key` is one word),
-// and as a line "measured: Suite.Test key: value", which tests/gpu/run.sh collects.
+// Records a fact that a driver may decide either way: as a property of the test (`key` is one
+// word), and as a line "measured: Suite.Test key: value", which tests/gpu/run.sh collects.
 void record(const std::string& key, const std::string& value);
 
 // Compares by name, so that a failure reads "CUDA_ERROR_INVALID_VALUE", not "1".
@@ -31,22 +31,22 @@ void record(const std::string& key, const std::string& value);
 #define EXPECT_OK(call) EXPECT_CUDA(CUDA_SUCCESS, call)
 #define ASSERT_OK(call) ASSERT_CUDA(CUDA_SUCCESS, call)
 
-// A file of build/tests/data, found from the program's own place.
+// Returns the path of a file in build/tests/data, relative to the program.
 std::string data_path(const std::string& name);
 std::vector<char> read_file(const std::string& path);
 
-// Device 0's primary context, retained anew for each test: at the test's end everything in it goes.
+// Device 0's primary context, retained anew for each test. At the test's end everything in it ends.
 class ContractTest : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
 
-  // The cubin of this name for device 0, and those that no device of this machine can run.
+  // The cubin of this name for device 0, and the cubins that no device of this machine can run.
   std::string cubin_path(const std::string& name) const;
   std::vector<std::string> foreign_cubin_paths(const std::string& name) const;
   std::vector<char> cubin(const std::string& name) const { return read_file(cubin_path(name)); }
 
-  // What a test does not unload itself is unloaded at its end.
+  // Modules and libraries that a test does not unload are unloaded at its end.
   CUmodule load_module(const std::string& name = "contract");
   CUlibrary load_library(const std::string& name = "contract");
   void unload(CUmodule module);
@@ -55,17 +55,17 @@ class ContractTest : public testing::Test {
   CUkernel kernel(CUlibrary library, const char* name);
   static CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
 
-  // Another context, current until it ends; then the fixture's is again.
+  // Makes another context, which is current until it ends; then the fixture's is current again.
   CUcontext make_context();
   void end_context(CUcontext context);
 
-  // An int on the device, starting at 0.
+  // Makes an int on the device with the value 0.
   CUdeviceptr make_int();
   static int32_t read_int(CUdeviceptr pointer);
 
   CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING);
 
-  // sim_store(to, value) as one thread.
+  // Launches sim_store(to, value) with one thread.
   static CUresult launch_store(CUfunction function, CUdeviceptr to, int32_t value,
                                CUstream stream = nullptr);
   static void expect_stores(CUfunction function, CUdeviceptr to, int32_t value) {
@@ -79,11 +79,11 @@ class ContractTest : public testing::Test {
     EXPECT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
     return params;
   }
-  // Records what the old form of the call says of it.
+  // Records what the old form of cuGraphKernelNodeGetParams returns for the node.
   void record_old_form(CUgraphNode node) const;
-  // The name of the kernel that a node was read to hold, by whichever handle it was given.
+  // The name of the kernel in params read from a node, by whichever handle they contain.
   static std::string kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params);
-  // Which handles those were: "func: CUfunction, kern: null, ctx: null".
+  // The handles in params read from a node: "func: CUfunction, kern: null, ctx: null".
   std::string handles_of(const CUDA_KERNEL_NODE_PARAMS_v2& params) const;
 
   int attribute(CUdevice_attribute which) const;

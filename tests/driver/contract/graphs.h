@@ -33,7 +33,7 @@ class Graphs : public ContractTest {
     EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
     return added;
   }
-  // The same behind another node.
+  // The same after another node.
   CUgraphNode add_store_after(CUgraph graph, CUgraphNode before, int32_t value) {
     const CUgraphNode node = add_store(graph, value);
     EXPECT_OK(cuda().cuGraphAddDependencies(graph, &before, &node, 1));
@@ -53,7 +53,7 @@ class Graphs : public ContractTest {
     return node;
   }
 
-  // sim_store(to_, value) for a node by its function. `params` has room for two.
+  // Parameters of a node for sim_store(to_, value), by its function. `params` has room for two.
   CUDA_KERNEL_NODE_PARAMS_v2 store_params(void** params, const int32_t* value) {
     params[0] = &to_;
     params[1] = const_cast<int32_t*>(value);

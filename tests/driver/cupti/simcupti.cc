@@ -1,10 +1,11 @@
-// A libcupti of the simulated driver: tells the launches that it executes as kernel records, with times made up. A
-// kernel takes 1,000 ns and 100 for each block in x; 1,000 ns pass between two on one device.
+// A libcupti for the simulated driver: reports executed launches as kernel records, with invented
+// times. A kernel takes 1,000 ns and 100 ns for each block in x; 1,000 ns pass between two kernels
+// on one device.
 //
 // Environment, read once when the library is loaded:
 //   SIMCUPTI_VERSION    what cuptiGetVersion says; 130001 unless set
 //   SIMCUPTI_IS_TAKEN   1: another client has subscribed
-//   SIMCUPTI_TAKE_OVER  from that record on another client has the buffers: it frees ours, and we get none
+//   SIMCUPTI_TAKE_OVER  from that record on another client gets the buffers; it frees ours
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ using fibshim::kCuptiSuccess;
 constexpr CuptiResult kNotInitialized = 15;
 constexpr CuptiResult kMaxLimitReached = 12;
 
-// As long as CUpti_ActivityKernel10.
+// Has the size of CUpti_ActivityKernel10.
 struct alignas(8) Record {
   CuptiKernel kernel;
   char rest[40];
@@ -56,7 +57,7 @@ struct Simcupti {
   bool is_taken = number_of("SIMCUPTI_IS_TAKEN", 0) != 0;
   uint64_t take_over = number_of("SIMCUPTI_TAKE_OVER", UINT64_MAX);
 };
-// Never destroyed: the last flush comes while the process ends.
+// Never destroyed, since the last flush happens while the process ends.
 Simcupti& g_cupti = *new Simcupti;
 
 void return_buffer(std::unique_lock<std::mutex>& guard) {
@@ -72,7 +73,7 @@ void return_buffer(std::unique_lock<std::mutex>& guard) {
 void observe(const SimcudaLaunch* launch) {
   std::unique_lock guard(g_cupti.lock);
   if (++g_cupti.records >= g_cupti.take_over) {
-    free(g_cupti.buffer);  // as clients do whose buffers come from malloc
+    free(g_cupti.buffer);  // as clients do that allocate buffers with malloc
     g_cupti.buffer = nullptr;
     return;
   }
