@@ -1,4 +1,4 @@
-// fibshim: the command line. Finds the subcommand in the table and hands over.
+// fibshim: the command line. Finds the subcommand in the table and calls it.
 #include <exception>
 
 #include "loader/read/diagnostics.h"
@@ -37,7 +37,7 @@ std::string help() {
   return out;
 }
 
-// Commands of earlier versions. Each is refused with what to use instead.
+// Commands of earlier versions. Each is refused with a message that says what to use instead.
 struct RemovedCommand {
   const char* name;
   const char* instead;
@@ -49,7 +49,7 @@ constexpr RemovedCommand kRemovedCommands[] = {
      "is signed, and says how"},
 };
 
-// fibshim(1) and fibshim-config(5), which are of no command.
+// fibshim(1) and fibshim-config(5), which belong to no command.
 std::string manual(const char* page) {
   return tools::fill_manual(tools::read_small_file(page), [](std::string_view keyword) {
     std::string out;
@@ -100,7 +100,7 @@ int dispatch(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The last resort: whatever a library throws ends as one line, not as an abort.
+  // The last resort: an exception that a library throws becomes one line, not an abort.
   int exit_code = kExitWrong;
   try {
     exit_code = dispatch(argc, argv);

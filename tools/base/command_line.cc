@@ -17,7 +17,7 @@
 namespace fibshim::tools {
 namespace {
 
-// Options of earlier versions. Each is refused with what to use instead.
+// Options of earlier versions. Each is refused with a message that says what to use instead.
 struct RemovedOption {
   const char* command;
   const char* option;
@@ -47,10 +47,10 @@ std::vector<std::string> names_of(const CLI::Option& option) {
 std::string type_of(const CLI::Option& option) {
   if (option.get_expected_max() == 0) return "";
   const std::string type = option.get_type_name();
-  return type.substr(0, type.find(':'));  // CLI11 appends what it checks
+  return type.substr(0, type.find(':'));  // CLI11 appends descriptions of its checks
 }
 
-// Which value that names a file or folder is empty, as of a variable of a script that is not set; or "".
+// Returns a message if the name of a file or folder is empty, as an unset variable in a script makes it; or "".
 std::string empty_name(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const bool is_positional = option->get_positional();
@@ -66,7 +66,7 @@ std::string empty_name(const CLI::App& app) {
   return "";
 }
 
-// In place of CLI11's "TIME:UINT []", "--wait{30}" and "REQUIRED".
+// Prints names and types only, without CLI11's "TIME:UINT []", "--wait{30}" and "REQUIRED".
 class OptionsFormatter : public CLI::Formatter {
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     return is_positional ? option->get_name(true)
@@ -120,7 +120,7 @@ Option CommandLine::number(const char* names, Value* value, Number least, Number
   CLI::Option* const option = add_option(app_.get(), names, value, type, help);
   return Option(option->check([least, most](const std::string& text) {
     Number number{};
-    // It takes "-1" for the largest of an unsigned type, and the largest of all for what is larger.
+    // CLI11 reads "-1" as the largest number of an unsigned type, and clamps larger numbers to it.
     errno = 0;
     const bool is_number = !(std::is_unsigned_v<Number> && text.starts_with('-')) &&
                            CLI::detail::lexical_cast(text, number) && errno == 0;
@@ -138,12 +138,12 @@ Option CommandLine::size(const char* names, uint64_t* value, const char* help) {
     const bool is_number = !given.empty() && given[0] >= '0' && given[0] <= '9';
     try {
       uint64_t bytes = 0;
-      // No more than what is positive as a signed number, as in the shim.
+      // At most the largest signed number, as in the shim.
       if (is_number && CLI::AsSizeValue(false)(text).empty() &&
           CLI::detail::lexical_cast(text, bytes) && bytes <= INT64_MAX) {
         return std::string();
       }
-    } catch (const CLI::ValidationError&) {  // of the unit, or too large
+    } catch (const CLI::ValidationError&) {  // the unit is unknown, or the number is too large
     }
     return fmt::format("takes a number of bytes, or one with kb, mb or gb, not '{}'", given);
   };
@@ -233,7 +233,7 @@ bool CommandLine::parse_with_command(int argc, const char* const* argv,
     return false;
   }
   if (dashes != end) {
-    // "run python -- x": the command began before, and the dashes are its own.
+    // "run python -- x": the command began before the dashes, which are its own argument.
     command->insert(command->end(), command->empty() ? dashes + 1 : dashes, end);
   }
   return run_checks();
@@ -316,7 +316,7 @@ std::string CommandLine::unknown_words(const std::string& word) const {
 }
 
 std::string CommandLine::help() const {
-  // CLI11 2.1 makes the usage line itself and has no way to set it.
+  // CLI11 2.1 makes the usage line itself; it cannot be set.
   const std::string help = app_->help();
   const size_t line = help.find("Usage:");
   return fmt::format("Usage: {} {}\n\n{}{}Exit codes: {}\n", app_->get_name(), usage_,

@@ -1,5 +1,5 @@
-// A command's options: one definition that parsing, --help, the man page's OPTIONS and the completion
-// are made from.
+// A command's options. Parsing, --help, the man page's OPTIONS and the shell completion are all made
+// from one definition.
 #pragma once
 
 #include <stdint.h>
@@ -18,35 +18,35 @@ class ParseError;
 
 namespace fibshim::tools {
 
-// An option that a command has. CLI11's header takes longer to compile than any command: only command_line.cc has it.
+// One option of a command. Only command_line.cc includes CLI11's header: it takes longer to compile than any command.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option required() const;
   Option needs(Option other) const;
-  // So many values each time.
+  // Each use of the option has this many values.
   Option takes(int values) const;
-  // How often it was given.
+  // How often the option was given.
   size_t count() const;
 
  private:
   CLI::Option* option_;
 };
 
-// The types of values are those that command_line.cc lists at its end.
+// The end of command_line.cc lists the types that the values of options can have.
 class CommandLine {
  public:
-  // `usage` follows the command's name on the help's first line. `exit_codes`: "0 fine; 1 ...".
+  // `usage` follows the command's name on the first line of the help. `exit_codes`: "0 fine; 1 ...".
   CommandLine(const char* command, const char* summary, const char* usage, const char* exit_codes);
   ~CommandLine();
 
-  // "--wait{30}" is 30 unless it is given as --wait=VALUE.
+  // "--wait{30}": --wait alone means 30; --wait=VALUE sets another value.
   template <class T>
   Option flag(const char* names, T* value, const char* help);
-  // `type` names the value in the help; the completion offers what it knows of that type (DIR, FILE, PID).
+  // `type` names the value in the help. For a type that it knows (DIR, FILE, PID), the completion offers candidates.
   template <class T>
   Option option(const char* names, T* value, const char* type, const char* help);
-  // From `least` to `most`; an optional or a vector of numbers, too.
+  // A number from `least` to `most`. `value` may also point to an optional or a vector of numbers.
   template <class Value, class Number>
   Option number(const char* names, Value* value, Number least, Number most, const char* type,
                 const char* help);
@@ -54,25 +54,26 @@ class CommandLine {
   Option size(const char* names, uint64_t* value, const char* help);
   // Seconds from `least` to `most`: 60, 0.5s, 5m, 1h.
   Option duration(const char* names, double* seconds, double least, double most, const char* help);
-  // The value is one of these words, in any case. The help lists them.
+  // One of these words, in upper or lower case. The help lists them.
   Option choice(const char* names, std::string* value, std::vector<std::string> words,
                 const char* help);
   // --pid, which may be repeated.
   void pids(std::vector<uint64_t>* pids, const char* help);
-  // What follows the options.
+  // An argument that is not an option.
   template <class T>
   Option positional(const char* name, T* value, const char* help);
-  // A failure is told as JSON, too.
+  // --json. When it is given, failures are printed as JSON, too.
   void json(bool* value, const char* help = "print JSON");
-  // --dir, which is FIBSHIM_STATS_DIR unless given. A folder that is given must be there.
+  // --dir. The default is stats_folder(), that is, FIBSHIM_STATS_DIR. A folder that the user names must exist.
   Option stats_dir(std::string* folder, const char* help);
 
-  // Runs after parsing. Returns what is wrong, or "".
+  // `body` runs after parsing. It returns what is wrong, or "".
   void check(std::function<std::string()> body) { checks_.push_back(std::move(body)); }
 
-  // False: the command ends with exit_code(). Help or a message has been printed.
+  // If this returns false, help or a message has been printed, and the command must return exit_code().
   bool parse(int argc, const char* const* argv);
-  // The same where a program's command line follows, after "--" or at the first word that is no option.
+  // The same, for options that are followed by a program's command line. That begins after "--" or with the first word
+  // that is not an option.
   bool parse_with_command(int argc, const char* const* argv, std::vector<std::string>* command);
   int exit_code() const { return exit_code_; }
 

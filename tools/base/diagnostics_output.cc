@@ -5,7 +5,7 @@
 namespace fibshim::tools {
 namespace {
 
-// What is shown of a long line, in characters, around the place.
+// Characters of a long line that are shown around the place.
 constexpr size_t kMaxExcerpt = 120;
 
 // The lines of the files that findings are about; each file is read once.
@@ -29,7 +29,7 @@ class SourceLines {
   std::map<std::string, std::string> files_;
 };
 
-// Splits into characters, each as it may be printed; a tab counts as one character, as in columns.
+// Splits a line into characters, each made printable. A tab is one character, as in the column numbers.
 std::vector<std::string> characters(std::string_view line) {
   std::vector<std::string> out;
   size_t at = 0;
@@ -43,7 +43,7 @@ std::vector<std::string> characters(std::string_view line) {
   return out;
 }
 
-// The excerpt and the mark under it; empty when the finding is about no line that can be shown.
+// The excerpt and the mark under it; empty if the finding has no line that can be shown.
 std::string excerpt(const Place& place, SourceLines* sources) {
   if (place.line == 0) return "";
   const std::vector<std::string> line = characters(sources->line(place.file, place.line));

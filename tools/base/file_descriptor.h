@@ -1,4 +1,4 @@
-// A file descriptor that closes itself, and the headers of what descriptors are for.
+// A file descriptor that closes itself, and the system headers for the calls that use descriptors.
 #pragma once
 
 #include <errno.h>
@@ -13,7 +13,7 @@ namespace fibshim::tools {
 
 class FileDescriptor {
  public:
-  // Takes over what open and its like return: -1 makes an invalid one.
+  // Takes ownership of the result of open() and similar calls; -1 makes an invalid descriptor.
   explicit FileDescriptor(int fd) : fd_(fd) {}
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {

@@ -11,13 +11,13 @@ std::string write_into(const std::string& path, std::string_view text) {
   return file && write_all(file.get(), text) ? "" : strerror(errno);
 }
 
-// Makes ".<name>.<random>" beside `path`, and renames it.
+// Writes ".<name>.<random>" beside `path`, and renames it to `path`.
 std::string replace_file(const std::string& path, std::string_view text) {
   const size_t name_at = path.rfind('/') + 1;  // npos + 1 is 0
   std::string temporary = path.substr(0, name_at) + "." + path.substr(name_at) + ".XXXXXX";
   const FileDescriptor file(mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) return strerror(errno);
-  // fsync before the rename: after a power cut an empty file must not have the name.
+  // fsync before the rename: otherwise a power failure could leave an empty file of that name.
   if (write_all(file.get(), text) && fchmod(file.get(), 0644) == 0 && fsync(file.get()) == 0 &&
       rename(temporary.c_str(), path.c_str()) == 0) {
     return "";

@@ -1,7 +1,7 @@
-// The part of {fmt} that its headers only declare, compiled once. Debian has {fmt} as a shared library alone,
-// which the CLI must not need; with FMT_HEADER_ONLY every object would hold this code, which takes more
-// than half of what it takes to compile the tools. The list is that of {fmt}'s own src/format.cc, versions 8 and 9;
-// tools.mk defines FMT_HEADER_ONLY for others.
+// Compiles once the part of {fmt} that its headers only declare. Debian has {fmt} only as a shared library,
+// which the CLI must not need. With FMT_HEADER_ONLY every object would hold this code, and compiling it would
+// take more than half of the time that the tools take. The list is that of src/format.cc in {fmt} 8 and 9;
+// tools.mk defines FMT_HEADER_ONLY for other versions.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 

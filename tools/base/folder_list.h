@@ -8,13 +8,13 @@ namespace fibshim::tools {
 
 std::vector<std::string> split_folders(const std::string& list);
 
-// One of them without its share ("@10%").
+// The path of one folder of a list, without its share ("@10%").
 std::string path_of_folder(const std::string& folder);
 
-// The list with each folder's path absolute.
+// The list, with each folder's path made absolute.
 std::string absolute_folders(const std::string& list);
 
-// The same with links followed; a path that leads nowhere stays as it is.
+// The same, with symbolic links followed. A path that cannot be resolved stays as it is.
 std::string resolved_folders(const std::string& list);
 
 }  // namespace fibshim::tools

@@ -11,7 +11,7 @@
 namespace fibshim::tools {
 namespace {
 
-// Whether JSON opens more objects and arrays within each other than kMaxJsonNesting. Of other text it says anything.
+// True if JSON is nested more deeply than kMaxJsonNesting. For text that is not JSON the result means nothing.
 bool is_nested_too_deep(std::string_view text) {
   int depth = 0;
   bool is_in_string = false;
@@ -33,7 +33,7 @@ bool is_nested_too_deep(std::string_view text) {
 
 }  // namespace
 
-// The depth is looked at first: nlohmann's parser with a callback takes quadratic time.
+// Checks the depth first, since nlohmann's parser with a callback, which could check it, takes quadratic time.
 template <class Json>
 Json parse_json(std::string_view text) {
   if (is_nested_too_deep(text)) return Json(Json::value_t::discarded);

@@ -1,9 +1,9 @@
-// JSON that comes from elsewhere, as a tree. nlohmann's own calls trust it in two ways: copying or
-// printing a tree that is nested 100,000 deep runs out of stack, and get<uint64_t>() of 1e300 or of -1
-// gives some number.
+// Parses JSON from untrusted sources into a tree. nlohmann's own calls trust their input in two ways: copying or
+// printing a tree that is nested 100,000 deep overflows the stack, and get<uint64_t>() of 1e300 or of -1
+// returns an arbitrary number.
 //
-// For nlohmann::json and ordered_json. Their parser takes longer to compile than most files that need it: only
-// json_input.cc does.
+// For nlohmann::json and ordered_json. Only json_input.cc includes their parser, which takes longer to compile
+// than most files that need it.
 #pragma once
 
 #include <string>
@@ -15,21 +15,21 @@ namespace fibshim::tools {
 
 inline constexpr int kMaxJsonNesting = 64;
 
-// Discarded (is_discarded()) when the text is no JSON or nested more deeply than that.
+// Returns a discarded value (is_discarded()) if the text is not JSON or is nested more deeply than kMaxJsonNesting.
 template <class Json = nlohmann::json>
 Json parse_json(std::string_view text);
 
-// The member at a JSON pointer, such as "/workload/axes"; null where a part of the way is missing or
-// of another kind.
+// The member at a JSON pointer, such as "/workload/axes"; null if a part of the path is missing or
+// has another type.
 const nlohmann::ordered_json* find_at(const nlohmann::ordered_json& json, const char* path);
 
-// The text there; "" where there is none.
+// The string at that path; "" if there is none.
 std::string text_at(const nlohmann::ordered_json& json, const char* path);
 
-// The number there; those that JSON has no way to write are strings. 0 where there is none.
+// The number at that path; 0 if there is none. NaN and infinity, which JSON cannot express, are read from strings.
 double number_at(const nlohmann::ordered_json& json, const char* path);
 
-// The number, exactly. Throws std::range_error, as nlohmann does where the type is another. json_input.cc lists the types.
+// The exact integer. Throws std::range_error if `json` is no integer or does not fit. json_input.cc lists the types.
 template <class Integer, class Json>
 Integer integer_of(const Json& json);
 

@@ -1,4 +1,4 @@
-// Writes JSON piece by piece, indented as json_text() does, for what would be a tree of gigabytes.
+// Writes JSON piece by piece, indented as json_text() does. For documents whose tree would take gigabytes.
 #pragma once
 
 #include <stdint.h>
@@ -12,17 +12,17 @@ class JsonWriter {
  public:
   explicit JsonWriter(std::string* out) : out_(out) {}
 
-  // Of an object; a value follows.
+  // The key of an object's next member; its value must follow.
   void key(std::string_view name);
 
   void open(char bracket);  // { or [
   void close();
   void number(uint64_t value);
   void text(std::string_view text);
-  void text_or_null(std::string_view text);  // null for an empty one
+  void text_or_null(std::string_view text);  // null if the text is empty
   void boolean(bool value) { add(value ? "true" : "false"); }
   void null() { add("null"); }
-  // What json_text() has written.
+  // A value that json_text() has written.
   void document(std::string_view json);
 
  private:
@@ -31,7 +31,7 @@ class JsonWriter {
   void add(std::string_view json);
 
   std::string* out_;
-  std::string open_;  // the closing brackets of what is open
+  std::string open_;  // the closing brackets of the open objects and arrays
   bool is_empty_ = true;
   bool has_key_ = false;
 };

@@ -20,7 +20,7 @@ std::string settings_list() {
   return out;
 }
 
-// As members of fibshim.json.
+// The settings that a folder may have, as fibshim.json spells them.
 std::string folder_settings() {
   std::vector<std::string> names;
   for (const SettingInfo& setting : kSettings) {

@@ -1,4 +1,4 @@
-// The headers of libraries that most tools include, which make compiles once for them (Makefile).
+// Library headers that most tools include. make precompiles them once (Makefile).
 #include "loader/read/precompiled.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The headers of libraries that tools with JSON include, which make compiles once for them (Makefile).
+// Library headers that the tools with JSON include. make precompiles them once (Makefile).
 #include "tools/base/precompiled.h"
 
 #include <nlohmann/json.hpp>

@@ -11,7 +11,7 @@
 namespace fibshim::tools {
 namespace {
 
-// Alternate screen, no cursor, no wrapping of long lines; and back.
+// kEnter: alternate screen, no cursor, no wrapping of long lines. kLeave undoes it.
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 constexpr char kLeave[] = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 constexpr char kHome[] = "\x1b[H";
@@ -35,13 +35,13 @@ Screen::Screen() { enter(); }
 Screen::~Screen() { leave(); }
 
 void Screen::enter() {
-  // In the background, setting the terminal would stop this process.
+  // A process in the background would be stopped if it changed the terminal's settings.
   has_keys_ = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
               tcgetattr(STDIN_FILENO, &before_) == 0;
   if (has_keys_) {
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-    raw.c_cc[VMIN] = 0;  // a read returns what is there
+    raw.c_cc[VMIN] = 0;  // read() returns at once with the bytes that are there
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
   }
@@ -63,7 +63,7 @@ ScreenSize Screen::size() const {
 
 bool Screen::show(const std::vector<std::string>& lines) {
   const ScreenSize area = size();
-  // One write, so that nobody sees half a picture; no line end after the last, which would scroll.
+  // One write, so that no half-drawn screen is seen. No line end after the last line: it would scroll.
   std::string out = kHome;
   for (size_t i = 0; i < std::min(lines.size(), area.rows); ++i) {
     if (i > 0) out += "\r\n";

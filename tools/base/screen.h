@@ -1,8 +1,8 @@
-// The terminal while a live view is on it: the alternate screen, no echo, no cursor. Whatever ends
-// the view, the terminal gets back what it had; also while the view is stopped (ctrl-Z).
+// The terminal while it shows a live view: the alternate screen, no echo, no cursor. Whatever ends
+// the view, the terminal's old state is restored; also while the view is stopped (ctrl-Z).
 //
-// A handful of sequences that every terminal of the last decades has, and no terminfo: a container
-// often has no database for the terminal that it is looked at from.
+// Uses a few escape sequences that every terminal of the last decades understands, and no terminfo: a container
+// often has no database for the terminal that the user sits at.
 #pragma once
 
 #include <termios.h>
@@ -12,10 +12,10 @@
 
 namespace fibshim::tools {
 
-// stdout is a terminal, and one that can do more than print lines (TERM).
+// True if stdout is a terminal that can do more than print lines (TERM).
 bool has_screen();
 
-// Colours are not unwanted (NO_COLOR), and stdout has a screen.
+// True if stdout has a screen and NO_COLOR does not forbid colours.
 bool wants_colours();
 
 struct ScreenSize {
@@ -32,13 +32,13 @@ class Screen {
 
   ScreenSize size() const;
 
-  // Shows these lines, cut to the screen. False when the terminal is gone.
+  // Shows these lines, cut to the screen's size. Returns false if the terminal is gone.
   [[nodiscard]] bool show(const std::vector<std::string>& lines);
 
-  // Gives the terminal back, stops this process as ctrl-Z does, and takes it again afterwards.
+  // Restores the terminal, stops this process as ctrl-Z does, and enters the screen again afterwards.
   void suspend();
 
-  // Keys come on stdin: it is a terminal, too, and this process is in the foreground.
+  // True if keys can be read from stdin: it is a terminal, too, and this process is in the foreground.
   bool has_keys() const { return has_keys_; }
 
  private:
@@ -49,7 +49,7 @@ class Screen {
   bool has_keys_ = false;
 };
 
-// The first `columns` columns of a line. Sequences that set colours take none, and are kept.
+// The first `columns` columns of a line. Sequences that set colours take no column, and are kept.
 std::string cut_to_width(const std::string& line, size_t columns);
 
 }  // namespace fibshim::tools

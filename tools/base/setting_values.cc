@@ -36,7 +36,7 @@ std::string default_value(const SettingInfo& setting) {
   return "";
 }
 
-// Sets the value if it is one of the accepted words, in any case as in the shim.
+// Sets the value if it is accepted. As in the shim, words may be in upper or lower case.
 void set_value(SettingValue* setting, const std::string& given, SettingSource source) {
   const bool is_text = setting->info->choices[0] == nullptr;
   if (is_text && takes_text(setting->info->id, given.c_str())) {

@@ -15,7 +15,7 @@
 namespace fibshim::tools {
 namespace {
 
-// Length of the well-formed UTF-8 sequence that `text` begins with; 0 when it begins with none.
+// Length of the well-formed UTF-8 sequence that `text` begins with; 0 if there is none.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -28,7 +28,7 @@ size_t utf8_length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and beyond U+10FFFF.
+  // Refuse overlong forms, surrogates, and code points beyond U+10FFFF.
   if (lead == 0xe0 && byte(1) < 0xa0) return 0;
   if (lead == 0xed && byte(1) >= 0xa0) return 0;
   if (lead == 0xf0 && byte(1) < 0x90) return 0;
@@ -36,7 +36,7 @@ size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// What --json still owes.
+// Whether --json still has to print a document, and the messages to print if the command fails.
 bool g_is_json_expected = false;
 std::string g_json_error;
 
@@ -79,7 +79,7 @@ std::string json_line(const nlohmann::ordered_json& document) {
 
 std::string json_string(std::string_view text) { return json_line(nlohmann::ordered_json(text)); }
 
-// The JSON writer is the one that replaces what is not.
+// The JSON writer replaces bytes that are not UTF-8.
 std::string valid_utf8(std::string_view text) {
   return parse_json(json_string(text)).get<std::string>();
 }
@@ -90,7 +90,7 @@ void print_message(std::string_view command, std::string_view text) {
   const std::string_view blank = command.empty() ? "" : " ";
   if (g_is_json_expected)
     g_json_error += fmt::format("{}{}", g_json_error.empty() ? "" : "\n", text);
-  // One write per message: those of several processes on one terminal stay whole lines.
+  // One write for each message, so that lines of several processes on one terminal do not mix.
   (void)write_all(STDERR_FILENO, fmt::format("fibshim{}{}: {}\n", blank, command, text));
 }
 
@@ -139,7 +139,7 @@ nlohmann::ordered_json or_null(const std::string& text) {
 }
 
 size_t display_width(std::string_view text) {
-  // The C library knows how wide characters are, in a locale that has them.
+  // The C library knows the width of characters, in a locale that contains them.
   static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   const locale_t before = utf8 == nullptr ? nullptr : uselocale(utf8);
   size_t width = 0;

@@ -1,5 +1,5 @@
-// What the subcommands share in talking to people and to pipes. Text that comes from files or
-// other processes passes through `printable` before it reaches a terminal: a counters file or a
+// How the subcommands print to people and to pipes. Text from files or other processes
+// passes through printable() before it reaches a terminal: a counters file or a
 // config folder may hold anything, escape sequences included.
 #pragma once
 
@@ -20,34 +20,34 @@ inline constexpr char kVersion[] = "0.1.0";
 inline constexpr int kExitFine = 0;
 inline constexpr int kExitWrong = 1;
 inline constexpr int kExitUsage = 2;
-// As env(1): the command was found but cannot be run; it was not found.
+// As in env(1): the command was found but cannot be run; it was not found.
 inline constexpr int kExitCannotRun = 126;
 inline constexpr int kExitNotFound = 127;
 
-// Writes all of `data`. False, with errno, when that fails.
+// Writes all of `data`. On failure returns false and sets errno.
 [[nodiscard]] bool write_all(int fd, std::string_view data);
 
-// Writes all of `data` to stdout. False, with a message on stderr, when that fails (disk full).
+// Writes all of `data` to stdout. On failure (disk full) prints a message to stderr and returns false.
 [[nodiscard]] bool print_data(std::string_view data);
 
-// `text` with each byte that is no UTF-8 as U+FFFD.
+// `text` with each byte that is not UTF-8 replaced by U+FFFD.
 std::string valid_utf8(std::string_view text);
 
 // `text` as a JSON string, with its quotes.
 std::string json_string(std::string_view text);
 
-// An indented JSON document, or one without a line break. Bytes that are no UTF-8 become U+FFFD.
+// The document as indented JSON, or on one line. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& document);
 std::string json_line(const nlohmann::ordered_json& document);
 
-// print_data of it.
+// print_data() of json_text().
 [[nodiscard]] bool print_json(const nlohmann::ordered_json& document);
 
-// For commands that were given --json: from here on messages are kept, and fail_as_json() prints them as
-// {"version": 1, "error": TEXT}, unless there have been data.
+// For commands that were given --json: from expect_json() on, messages are kept, and fail_as_json() prints them as
+// {"version": 1, "error": TEXT} unless data has been printed.
 void expect_json();
 void fail_as_json();
-// Data went where an option wanted them, in place of stdout.
+// Tells that the data has gone to the file that an option named instead of stdout.
 void end_expecting_json();
 
 // "fibshim COMMAND: TEXT" on stderr.
@@ -68,13 +68,13 @@ int usage_error(std::string_view command, fmt::format_string<First, Rest...> for
                                                            std::forward<Rest>(rest)...)));
 }
 
-// `text` as it may go to a terminal: control characters and bytes that are no UTF-8 as \xNN.
+// `text` made safe for a terminal: control characters and bytes that are not UTF-8 become \xNN.
 std::string printable(std::string_view text);
 
-// "1 file", "3 files". `many` is for plurals that are not made with an "s".
+// "1 file", "3 files". `many` is for plurals that do not just add an "s".
 std::string counted(uint64_t count, std::string_view one, std::string_view many = "");
 
-// The parts between separators; after a last one there is no empty part.
+// The parts between separators. A separator at the end adds no empty part.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 // "a=1 b=2", as the axes of a case are shown.
@@ -87,7 +87,7 @@ std::string pairs_words(const Map& map) {
   return words;
 }
 
-// The text as JSON; null for an empty one.
+// The text as a JSON string; null if it is empty.
 nlohmann::ordered_json or_null(const std::string& text);
 
 // The first row whose `member` is `wanted`, or null.
@@ -97,7 +97,7 @@ auto find_row(Table& table, Member member, const Wanted& wanted) -> decltype(&*s
   return at == std::ranges::end(table) ? nullptr : &*at;
 }
 
-// Columns that the text takes: its code points.
+// Number of columns that the text takes, counted as its code points.
 size_t display_width(std::string_view text);
 
 // Rows as aligned columns, two blanks apart; the first row is the heading. Columns whose heading

@@ -1,4 +1,4 @@
-// The value of a tl::expected; where it holds an error, the enclosing function returns that.
+// FIBSHIM_TRY(): the value of a tl::expected. If it holds an error, the enclosing function returns that error.
 #pragma once
 
 #include <type_traits>

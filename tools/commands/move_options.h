@@ -1,4 +1,4 @@
-// What `swap` and `rollout` share: which processes are moved, and whether the folder is fit for it.
+// What `swap` and `rollout` share: they choose the processes to move, and check the folder to move to.
 #pragma once
 
 #include "tools/base/command_line.h"
@@ -7,8 +7,8 @@
 namespace fibshim::tools {
 
 struct MoveOptions {
-  std::string folder;  // where to go: absolute, with links as they are; may be empty
-  std::string from;    // only processes in this folder; empty: of any
+  std::string folder;  // the folder to move to: absolute, links not resolved; may be empty
+  std::string from;    // only processes that use this folder; empty: any
   std::vector<uint64_t> pids;
   bool wants_all = false;
   std::string job;
@@ -21,21 +21,21 @@ struct MoveOptions {
 void add_choice_options(CommandLine* line, MoveOptions* options);
 void add_check_options(CommandLine* line, MoveOptions* options);
 
-// What does not go together; empty: nothing.
+// A message if options exclude each other or the folder's path is too long; else empty.
 const char* conflict_in(const MoveOptions& options);
 
-// Empty, or what is wrong with the folder: the processes would refuse it, or take it with its mistakes. Every error is on
-// stderr then; where mistakes are taken, one line is.
+// What is wrong with the folder, or "": errors, for which processes would refuse it, or mistakes without --force.
+// Prints every error to stderr; if --force accepts mistakes, prints one line about them.
 std::string fault_of(const char* command, const MoveOptions& options);
 
-// The folder that a process is in, as others are compared with it; that of the start where it was refused.
+// The resolved path of the folder that a process uses, for comparison. If none is in use: FIBSHIM_CONFIG of its start.
 std::string folder_in(const ProcessCounters& process);
 
-// The processes that are meant. *has_all: every --pid has counters.
+// The processes that the options choose. *has_all: every --pid was found.
 std::vector<ProcessCounters> choose_processes(const char* command, CountersFolder folder,
                                               const MoveOptions& options, bool* has_all);
 
-// Why a folder that was named for all is not meant for all of these; empty: it may be.
+// A message if the folder was named without a choice of processes, and these use different folders; else empty.
 std::string difference_in(const std::vector<ProcessCounters>& processes,
                           const MoveOptions& options);
 

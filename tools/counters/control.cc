@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::seconds kHoldMargin{10};
 constexpr std::chrono::seconds kAbortWait{1};
 constexpr std::chrono::milliseconds kPollInterval{50};
-// How soon a process that has just begun has a thread that can be asked.
+// A process that has just started has its watcher thread within this time.
 constexpr std::chrono::seconds kWatcherStarts{1};
 
 void wake_all(uint32_t* word) {
@@ -34,8 +34,8 @@ void wait_on(uint32_t* word, uint32_t seen, std::chrono::milliseconds most) {
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
-// Mapped control blocks, each in a list that a signal handler goes through. Whoever owns a file can cut
-// it short at any time; where it was, there is SIGBUS. Then zeros take its place: no answer.
+// The mapped control blocks, in a list that the signal handler searches. The owner of a file can truncate
+// it at any time; access to the missing part raises SIGBUS. The handler then maps zeros there, which mean "no answer".
 struct MappedRange {
   void* at;
   volatile sig_atomic_t is_cut;
@@ -57,7 +57,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     range->is_cut = 1;
     return;
   }
-  signal(SIGBUS, SIG_DFL);  // it comes again
+  signal(SIGBUS, SIG_DFL);  // not ours: the access faults again and ends the process
 }
 
 // Why no request is sent through this counters file; empty: the process may be asked.
@@ -78,7 +78,7 @@ class MappedControl {
     if (!file) {
       return tl::unexpected(fmt::format("cannot write its counters file: {}", strerror(errno)));
     }
-    // read_counters_file() has checked the rest of it.
+    // read_counters_file() has checked the rest of the file.
     struct stat status;
     const auto header = std::make_unique<FileHeader>();
     if (fstat(file.get(), &status) != 0) return tl::unexpected(std::string(strerror(errno)));
@@ -130,7 +130,7 @@ void copy_text(char (&out)[size], const std::string& text) {
   memcpy(out, text.data(), std::min(text.size(), size - 1));
 }
 
-// What a job waits for.
+// The decision that the processes of a job wait for: the file that holds its word, its id, how long they wait.
 struct Decider {
   std::string file;
   uint64_t id;
@@ -151,7 +151,7 @@ class Asked {
     }
   }
 
-  // Whether it is still waited for.
+  // True while its answer is awaited.
   bool is_open() const { return result_.state == MoveState::asked && !is_prepared_; }
   bool is_prepared() const { return is_prepared_; }
   const MoveResult& result() const { return result_; }
@@ -179,14 +179,15 @@ class Asked {
     asked_at_ = ControlClock::now();
   }
 
-  // Of one that cannot answer yet: it does what it was asked as soon as it can.
+  // Settles a process that has no thread to answer yet. The request stays: it is carried out once the thread runs.
   void check_watcher() {
     if (result_.state == MoveState::asked && !has_watcher()) {
       settle(MoveState::no_watcher, "it has no thread yet that could move it");
     }
   }
 
-  // Reads the answer; waits a little if there is none. `is_decided`: prepared is no answer any more.
+  // Reads the answer; waits a little if there is none. `is_decided`: the decision is made, so "prepared" is not
+  // an answer any more.
   void read_answer(bool is_decided) {
     if (result_.state != MoveState::asked || (is_prepared_ && !is_decided)) return;
     ControlBlock* const block = control();
@@ -213,7 +214,7 @@ class Asked {
     if (!is_process_alive(result_.pid, start_time_)) {
       return settle(MoveState::dead, "it has ended meanwhile");
     }
-    // One that has just begun starts its thread within moments.
+    // A process that has just started begins its thread within moments.
     if (ControlClock::now() - asked_at_ >= kWatcherStarts) {
       check_watcher();
       if (result_.state != MoveState::asked) return;
@@ -267,7 +268,7 @@ std::vector<MoveResult> results_of(const std::vector<Asked>& all) {
   return out;
 }
 
-// Until all have answered, or it takes too long.
+// Waits until all have answered or `deadline` has passed.
 void wait_for_all(std::vector<Asked>* all, bool is_decided, ControlClock::time_point deadline) {
   for (Asked& one : *all) {
     while ((is_decided ? one.result().state == MoveState::asked : one.is_open())) {
@@ -320,7 +321,7 @@ tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& f
 }
 
 void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted) {
-  // Another number than that of whoever asked before.
+  // A random number, which differs from that of an earlier request.
   const uint32_t number = is_wanted ? static_cast<uint32_t>(draw_id()) | 1 : 0;
   for (const ProcessCounters& process : processes) {
     const auto control = MappedControl::open(folder_fd, process.file);
@@ -362,7 +363,7 @@ std::vector<MoveResult> move_together(const AskingRight& right,
     }
     return out;
   }
-  // The word that all of them look at is the first one's.
+  // All of them watch the decision word in the first process's file.
   uint64_t* const word = &all.front().control()->decision;
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - ControlClock::now());
@@ -383,8 +384,8 @@ std::vector<MoveResult> move_together(const AskingRight& right,
       word, &expected, decided(are_ready ? Verdict::commit : Verdict::abort), false,
       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   for (Asked& one : all) one.wake();
-  // After an abort nothing moves, so a short wait is enough. A process may have decided for abort
-  // first.
+  // After an abort nothing moves, so a short wait is enough. A process may have decided on abort
+  // before us.
   const bool is_commit = is_ours && are_ready;
   wait_for_all(&all, true, ControlClock::now() + (is_commit ? kHoldMargin : kAbortWait));
   return results_of(all);

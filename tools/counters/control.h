@@ -1,5 +1,5 @@
 // Asks running processes to move to another config folder, through the control blocks of their
-// counters files (shim/abi/control_format.h), and learns what became of it.
+// counters files (shim/abi/control_format.h), and reads their answers.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@ namespace fibshim::tools {
 
 using ControlClock = std::chrono::steady_clock;
 
-// Where to go.
+// What the processes are asked for.
 struct Move {
   AskTarget target;
-  std::string folder;  // absolute; of `folder` alone
+  std::string folder;  // absolute; used with AskTarget::folder only
   std::optional<uint32_t> shadow_interval =
-      {};  // no move: launches of `folder`, a glob, are to be checked
+      {};  // if set, no move: check one of so many launches; `folder` is a glob of definitions
 };
 
 enum class MoveState : uint8_t {
@@ -27,7 +27,7 @@ enum class MoveState : uint8_t {
   no_watcher,
   no_access,
   timed_out,
-  would_move,  // of a dry run, this and the next
+  would_move,  // only in a dry run, as the next one
   would_stay
 };
 const char* move_state_name(MoveState state);
@@ -36,19 +36,19 @@ struct MoveResult {
   uint64_t pid;
   std::string file;  // its counters file
   MoveState state;
-  std::string reason;  // where it has not moved
-  // Of one that has moved: executable graphs that went with it, and that could not.
+  std::string reason;  // why it has not moved
+  // If it has moved: executable graphs that moved with it, and those that could not.
   uint32_t moved_graphs = 0;
   uint32_t kept_graphs = 0;
 };
 
-// The same of processes that were asked to check launches.
+// The same for processes that were asked to check launches.
 const char* shadow_state_name(MoveState state);
 
-// The lock of a stats folder: one `fibshim swap` at a time asks its processes.
+// The lock of a stats folder: only one `fibshim swap` at a time asks its processes.
 class AskingRight {
  public:
-  // Waits until `deadline`. The error says who is in the way.
+  // Waits until `deadline` at most. The error says what prevents it.
   static tl::expected<AskingRight, std::string> acquire(const std::string& folder,
                                                         ControlClock::time_point deadline);
   int folder_fd() const { return folder_.get(); }
@@ -58,21 +58,21 @@ class AskingRight {
   FileDescriptor folder_;
 };
 
-// Has the shim of each process keep StepTimes (step_times.h), from the first launch on, or no longer.
+// Has the shim of each process record StepTimes (step_times.h), starting anew, or stop recording them.
 void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted);
 
-// Asks each process for itself. Until `deadline` it waits for them, unless it is null.
+// Asks each process separately. Waits for the answers until `deadline`; does not wait if that is null.
 std::vector<MoveResult> move_each(const AskingRight& right,
                                   const std::vector<ProcessCounters>& processes, const Move& move,
                                   const ControlClock::time_point* deadline);
 
-// Asks each to check one of `interval` launches of these definitions, none where that is 0, and waits.
+// Asks each process to check one of `interval` launches of the definitions that the glob fits (0: none), and waits.
 std::vector<MoveResult> ask_shadow(const AskingRight& right,
                                    const std::vector<ProcessCounters>& processes,
                                    const std::string& definition, uint32_t interval,
                                    ControlClock::time_point deadline);
 
-// All of them or none: each prepares, then all go.
+// Moves all processes or none: first each prepares, then all move.
 std::vector<MoveResult> move_together(const AskingRight& right,
                                       const std::vector<ProcessCounters>& processes,
                                       const Move& move, ControlClock::time_point deadline);

@@ -18,10 +18,10 @@
 namespace fibshim::tools {
 namespace {
 
-// Of one file: far above what a shim writes.
+// Limit for one file, far above what a shim writes.
 constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
 
-// Reads exactly `size` bytes at `at`. False when the file is shorter, or on an error (errno).
+// Reads exactly `size` bytes at `at`. Returns false if the file is shorter, or on an error (errno).
 bool read_exactly(int fd, void* to, size_t size, uint64_t at) {
   char* out = static_cast<char*>(to);
   while (size > 0) {
@@ -43,7 +43,7 @@ std::string read_failure(std::string_view what) {
                     : fmt::format("cannot read {}: {}", what, strerror(errno));
 }
 
-// Why the header cannot be trusted; empty when it can. Afterwards no sum of its numbers overflows.
+// Why the header cannot be trusted; empty if it can. Then no sum of its numbers overflows.
 std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   if (header.header_bytes != sizeof(FileHeader) || header.outcome_slots != kOutcomeSlots ||
       header.count_kinds != kCountKinds || header.series_entry_bytes != sizeof(SeriesEntry)) {
@@ -96,8 +96,8 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   return "";
 }
 
-// A file whose process has made it and not yet begun it, or died right then: the magic is written
-// last. It holds no counts.
+// True if the process has created the file and not yet written its header, or died just then: the magic
+// is written last. Such a file holds no counts.
 bool is_unbegun(const FileHeader& header) {
   constexpr char kZeros[sizeof header.magic] = {};
   return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
@@ -106,15 +106,15 @@ bool is_unbegun(const FileHeader& header) {
 bool has_counters_suffix(std::string_view name) {
   const std::string_view suffix = kCountersSuffix;
   return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
-         name[0] != '.';  // a file that is being made
+         name[0] != '.';  // one that is still being created
 }
 
 std::string digest_text(const uint64_t (&digest)[2]) {
   return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
 }
 
-// What the process says of its folder. It writes seldom and shortly; one that died while it wrote has
-// left what it had.
+// Reads what the process says about its folder. It writes rarely and briefly. If it died during a write, this
+// returns what had been written by then.
 bool read_status(int fd, const FileHeader& header, ControlStatus* out) {
   constexpr int kMostAttempts = 100;
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
@@ -153,7 +153,7 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
   return out;
 }
 
-// What is no difference counts as none.
+// A number that cannot be a difference counts as 0.
 double sound(double difference) {
   return std::isfinite(difference) && difference > 0 ? difference : 0;
 }
@@ -172,7 +172,7 @@ ShadowNumbers numbers_of(const ShadowEntry& entry) {
   return out;
 }
 
-// Memory that the texts and counts of a process take.
+// Memory taken by the texts and counts of a process.
 uint64_t kept_bytes(const ProcessCounters& process) {
   const FolderInForce& folder = process.folder;
   uint64_t out = sizeof process + process.file.size() + process.mode.size() +
@@ -193,7 +193,7 @@ uint64_t kept_bytes(const ProcessCounters& process) {
   return out;
 }
 
-// Takes them off what is left. False, with nothing taken, where they are more.
+// Charges `bytes` to the budget `*left`. Returns false, and charges nothing, if too little is left.
 bool spend_bytes(uint64_t bytes, uint64_t* left) {
   if (bytes > *left) return false;
   *left -= bytes;
@@ -205,15 +205,15 @@ std::string left_out(std::string_view what, uint64_t most) {
                      what);
 }
 
-// Whether a live process can have made a file of this user. One that has changed users since has made it
-// as root.
+// True if a live process can have created a file of this user. A process that has changed users since then
+// created it as root.
 bool is_of_process(uint64_t pid, uid_t file_owner) {
   if (file_owner == 0) return true;
   const std::string status = read_small_file(fmt::format("/proc/{}/status", pid));
   const size_t at = status.find("\nUid:");
-  if (at == std::string::npos) return true;  // it has ended meanwhile
+  if (at == std::string::npos) return true;  // the process has ended meanwhile
   const char* text = status.c_str() + at + strlen("\nUid:");
-  for (int i = 0; i < 4; ++i) {  // real, effective, saved, of files
+  for (int i = 0; i < 4; ++i) {  // real, effective, saved and file system user
     char* end = nullptr;
     if (strtoul(text, &end, 10) == file_owner && end != text) return true;
     text = end;
@@ -223,7 +223,7 @@ bool is_of_process(uint64_t pid, uid_t file_owner) {
 
 tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
                                                              const std::string& name) {
-  // Not through a link, and not waiting for the other end of a FIFO.
+  // Does not follow a link, and does not wait for the other end of a FIFO.
   FileDescriptor file(
       openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file) return file;
@@ -231,7 +231,7 @@ tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
   return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
 }
 
-// The device of counts that the shim does not tell apart: known where there is only one.
+// The device of counts for which the shim does not record it: known if there is only one.
 int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
 
 }  // namespace
@@ -250,7 +250,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
-  // Whoever may make names in the folder can make one for any file of that disk.
+  // A user who may create names in the folder can link any file of that disk into it.
   if (status.st_nlink > 1) return tl::unexpected(std::string("it has several names (hard links)"));
 
   // On the heap: it is 12 KB, and the compiler need not clear it.
@@ -269,7 +269,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                     "with the shim that wrote it",
                     header->version, kCountersVersion));
   }
-  // The size after the header: a shard that the header counts was there before it was counted.
+  // Reads the size after the header: a shard was added to the file before the header counted it.
   if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
@@ -356,7 +356,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                           text_of(of.solution), text_of(entry.shape), numbers_of(entry)});
   }
   if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {
-    budget->kept_left = 0;  // files from here on are not even read
+    budget->kept_left = 0;  // the remaining files are not even read
     return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
   }
   return out;
@@ -382,7 +382,7 @@ namespace {
 
 bool is_us_or_root(uid_t user) { return user == geteuid() || user == 0; }
 
-// Why another user could put another folder in its place; empty: nobody can.
+// Why another user could replace the folder by another one; empty: nobody can.
 std::string exchange_fault(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string above = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -393,14 +393,14 @@ std::string exchange_fault(const std::string& path) {
                  : "";
 }
 
-// Whose the folder is, and what follows from it. Empty, or why it is not even read.
+// Finds the folder's owner and sets its fields accordingly. Returns why the folder is not even read, or "".
 std::string judge_folder(const std::string& path, OpenFolder* folder) {
   struct stat status;
   if (fstat(folder->fd.get(), &status) != 0) return strerror(errno);
   folder->owner = status.st_uid;
   if (!is_us_or_root(status.st_uid)) {
     folder->change_fault = "it belongs to another user";
-    // Where the shim counts by itself, and whose name everybody knows.
+    // The shim writes there by default, and everybody knows the name.
     if (path == default_stats_folder()) return folder->change_fault;
   } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
     folder->change_fault = "other users may write there (chmod go-w, or set the sticky bit)";
@@ -410,12 +410,12 @@ std::string judge_folder(const std::string& path, OpenFolder* folder) {
   return "";
 }
 
-// Its descriptor is invalid where there is none.
+// Opens the folder. The descriptor is invalid if the folder does not exist.
 tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
   FileDescriptor folder(open(path.c_str(), kFlags | O_NOFOLLOW));
   if (folder) return folder;
-  // The default folder lies where everybody can make names: a link there may be anybody's.
+  // The default folder lies where every user can create names: a link there may be anybody's.
   int failure = errno;
   struct stat link;
   if (lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
@@ -429,13 +429,13 @@ tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
   return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
 }
 
-// Each costs memory, and whoever may write in the folder may make any number.
+// Each name and file costs memory, and a user who may write in the folder can create any number.
 constexpr size_t kMostNames = 1 << 20;
 constexpr size_t kMostFiles = 16384;
 
-// Empty, or why they cannot be listed.
+// Lists the counters files. Returns why that failed, or "".
 std::string list_files(OpenFolder* folder) {
-  // fdopendir takes its descriptor over, so it gets one of its own.
+  // fdopendir takes ownership of its descriptor, so it gets a duplicate.
   DIR* const listing = fdopendir(fcntl(folder->fd.get(), F_DUPFD_CLOEXEC, 0));
   if (listing == nullptr) return fmt::format("cannot read the folder: {}", strerror(errno));
   while (const dirent* entry = readdir(listing)) {
@@ -526,8 +526,8 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
 }
 
 Writer find_writer(int fd) {
-  // A read lease is refused while anyone writes. It is given back at once; should someone open the
-  // file for writing in between, that wait ends with it, and the signal that says so is ignored.
+  // A read lease is refused while any process has the file open for writing. The lease is released at once. If a
+  // process opens the file for writing in between, it waits until then; the signal that reports it is ignored.
   signal(SIGIO, SIG_IGN);
   if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
     fcntl(fd, F_SETLEASE, F_UNLCK);

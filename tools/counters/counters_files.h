@@ -1,7 +1,7 @@
 // Reads the counters files of a FIBSHIM_STATS_DIR (shim/abi/counters_format.h) while their writers run,
-// and after they died. A file is data from elsewhere: every number in it is checked before it is
-// used, and what does not fit is refused with a reason, never read halfway. Files are read with
-// pread, not mapped, so that one cut short meanwhile is an error and not a SIGBUS.
+// and after they died. A file is untrusted: every number in it is checked before it is
+// used, and a file that fails a check is refused with a reason, never read in part. Files are read with
+// pread, not mapped, so that a file truncated meanwhile is an error and not a SIGBUS.
 #pragma once
 
 #include <sys/types.h>
@@ -30,31 +30,30 @@ struct ConfigIdentity {
   std::string digest;  // 32 hexadecimal digits
 };
 
-// The folder that a process is in, and how it came there (shim/abi/control_format.h).
+// The folder that a process uses, and how it came there (shim/abi/control_format.h).
 struct FolderInForce {
-  bool has_watcher = false;  // a thread of the shim moves it when it is asked
+  bool has_watcher = false;  // a thread of the shim moves the process when it is asked
   FolderState state = FolderState::on;
-  ConfigIdentity config;   // the folder before where state is off; empty: none
+  ConfigIdentity config;   // if state is off, the last folder; empty: none
   std::string previous;    // the folder before that; empty: none
   std::string configured;  // FIBSHIM_CONFIG, absolute, links not resolved
   uint64_t swap_count = 0;
   uint64_t refused_count = 0;
-  std::string refusal;  // why the last folder was refused; empty: it was not
-  std::string job;      // that it is a rank of; may be empty
-  // Images that it has loaded, and the bytes of their files; of these the ones that only folders before
-  // have used.
+  std::string refusal;  // why the last folder was refused; empty if it was not
+  std::string job;      // the job that the process is a rank of; may be empty
+  // Loaded images and the bytes of their files; "kept": those of them that only earlier folders have used.
   uint64_t image_count = 0, image_bytes = 0;
   uint64_t kept_image_count = 0, kept_image_bytes = 0;
 };
 
-// Launches that were made, with nodes of graphs that were instantiated; and kernels that have run: a launch's
-// once, a node's each time that its graph was launched.
+// `launches`: launches of kernels, and kernel nodes of instantiated graphs. `executions`: runs of kernels; a launch
+// runs its kernel once, a node runs its kernel each time that its graph is launched.
 struct LaunchNumbers {
   uint64_t launches = 0;
-  uint64_t nodes = 0;  // of the launches
+  uint64_t nodes = 0;  // those of the launches that are nodes
   uint64_t executions = 0;
   uint64_t body_nodes =
-      0;  // in bodies of conditional nodes, which run as often as the device decides
+      0;  // nodes in bodies of conditional nodes: the device decides how often they run
 
   void add(const LaunchNumbers& more);
   bool operator==(const LaunchNumbers&) const = default;
@@ -65,19 +64,19 @@ using Shapes = std::array<uint64_t, kShapeWords>;
 
 struct Count {
   uint32_t config;  // index into ProcessCounters::configs; beyond its end: no config
-  int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
+  int32_t device;   // ordinal; -1: not known, and the process sees more than one
   std::string pattern;
-  std::string definition;  // this and pattern are empty for launches that no pattern knows
-  std::string solution;   // that serves the definition; empty: none, or which depends on the launch
-  uint32_t outcome;       // index into kOutcomes; one beyond it is from a newer shim
-  LaunchNumbers numbers;  // not both 0
-  uint64_t image;         // SeriesEntry::image
+  std::string definition;  // this and pattern are empty for launches that no pattern fits
+  std::string solution;    // serves the definition; empty: none does, or it depends on the launch
+  uint32_t outcome;        // index into kOutcomes; a number beyond its end is from a newer shim
+  LaunchNumbers numbers;   // not both 0
+  uint64_t image;          // SeriesEntry::image
   Shapes shapes;
 };
 
 struct ProcessCounters {
   std::string file;  // its name in the folder
-  uid_t owner;       // of the file
+  uid_t owner;       // the file's owner
   uint64_t pid;
   uint64_t start_time;  // clock ticks since boot
   uint64_t created_unix_ns;
@@ -86,7 +85,7 @@ struct ProcessCounters {
   std::string executable;
   std::string command;
   std::vector<DeviceIdentity> devices;
-  std::vector<ConfigIdentity> configs;  // that it has been in, in the order of the first time
+  std::vector<ConfigIdentity> configs;  // all that it has used, in the order of their first use
   FolderInForce folder;
   std::vector<Count> counts;
   std::vector<ShadowCount> shadow;
@@ -101,43 +100,42 @@ struct CountersFolder {
   bool exists;
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
-  size_t foreign_count = 0;                // files of other users, which were left out
-  // Why processes of its owner, or of whoever reads it, keep no counters in it; empty: they do.
+  size_t foreign_count = 0;                // files of other users, which were not read
+  // Why processes of the folder's owner, or of the reader, do not write counters to it; empty: they do.
   std::string refusal;
-  bool is_anothers = false;  // because it is another user's, whose own processes keep theirs there
+  bool is_anothers = false;  // the reason: it is another user's, whose own processes write there
 };
 
-// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read; a
-// folder that does not exist is no error.
+// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read. It is not an
+// error if the folder does not exist.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
 
-// Why a process of this user would keep no counters there, as the shim decides it; empty: it would. The folder need
-// not exist.
+// Why a process of this user would not write counters there, by the shim's own rules; empty: it would. The folder
+// need not exist.
 std::string why_no_counters(const std::string& folder);
 
-// A folder that may be anybody's: the default one lies where everybody can make names, and in one with
-// the sticky bit every user may keep counters.
+// A folder that may belong to anybody: the default one lies where every user can create names, and in one with
+// the sticky bit every user may write counters.
 struct OpenFolder {
   FileDescriptor fd;  // invalid: the folder does not exist
   uid_t owner = 0;
-  std::string change_fault;  // why nothing in it is changed and nobody asked; empty: it may be
+  std::string change_fault;  // why nothing in it is changed and no process asked; empty: allowed
   std::vector<std::string> names;  // of counters files, sorted
 
-  // Whether files of this user are taken for what his processes wrote: our own, root's and those of
-  // the folder's owner; by root, everybody's.
+  // True if files of this user are read: our own, root's and those of the folder's owner. Root reads everybody's.
   bool is_read(uid_t file_owner) const;
 };
 tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder);
 
-// Whether a file of this user, in a folder that may be changed, is ours to change or remove.
+// True if we may change or remove a file of this user, in a folder that may be changed.
 bool is_ours_to_change(uid_t file_owner);
 
-// One file of an open folder. Nothing when its process has not begun it yet.
+// Reads one file of an open folder. Returns nothing if its process has not written the header yet.
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name);
 
-// What one reading of a folder may still take, of all files together: whoever may write there may make
-// any number of them, of any size. Tables and JSON take several times what is kept.
+// How much one reading of a folder may still read and keep, of all files together: a user who may write there
+// can create any number of files, of any size. Tables and JSON take several times the memory that is kept.
 struct ReadingBudget {
   static constexpr uint64_t kMostReadBytes = uint64_t{2} << 30;  // of series and counters
   static constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
@@ -145,7 +143,7 @@ struct ReadingBudget {
   uint64_t kept_left = kMostKeptBytes;
 };
 
-// The same of a file that is open. `name` is what it goes by. What it takes goes off the budget.
+// The same for an open file. `name` is used in messages. Charges the bytes read and kept to the budget.
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
     int fd, const std::string& name, ReadingBudget* budget = nullptr);
 
@@ -154,29 +152,29 @@ struct ProcessIdentity {
   uint64_t start_time;
 };
 
-// From "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; nothing for others.
+// Parses "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; nothing for other names.
 std::optional<ProcessIdentity> identity_in_file_name(std::string_view name);
 
-// A process of this pid that started then is running now. A zombie is not.
+// True if a process of this pid and start time is running now. A zombie is not.
 bool is_process_alive(uint64_t pid, uint64_t start_time);
 
-// Does any process have the file open for writing, or mapped? Its writer does, until it ends, and
-// is found so in another container, too. `unknown`: not our file, or a file system without leases.
+// Does any process have the file open for writing, or mapped? Its writer does until it ends, even
+// in another container. `unknown`: the file is not ours, or the file system has no leases.
 enum class Writer : uint8_t { none, some, unknown };
 Writer find_writer(int fd);
 
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
-// The text of a field that need not end in a zero.
+// The text of a field that may lack the terminating zero.
 template <size_t size>
 std::string text_of(const char (&field)[size]) {
   return std::string(field, strnlen(field, size));
 }
 
-// The name of a mode; "mode_<n>" when the setting has none.
+// The name of a mode; "mode_<n>" if the setting has no such value.
 std::string mode_name(uint32_t mode);
 
-// The name of an outcome; "outcome_<n>" when it is not in the table.
+// The name of an outcome; "outcome_<n>" if it is not in the table.
 std::string outcome_name(uint32_t outcome);
 
 }  // namespace fibshim::tools

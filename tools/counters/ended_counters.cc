@@ -8,7 +8,7 @@ namespace {
 constexpr time_t kKeepSeconds = 24 * 3600;
 constexpr mode_t kWriteBits = 0222;
 
-// By its name, a file of a process that has ended.
+// True if, by its name, the file belongs to a process that has ended.
 bool is_of_ended_process(const std::string& name) {
   const auto identity = identity_in_file_name(name);
   return identity && !is_process_alive(identity->pid, identity->start_time);
@@ -19,7 +19,7 @@ FileDescriptor open_file(const OpenFolder& folder, const std::string& name) {
       openat(folder.fd.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-// Marks a file that is seen for the first time. Its writer is gone, so the time of change stays as set here.
+// Marks a file that is seen for the first time. Its writer is gone, so the modification time stays as set here.
 bool is_old(int fd, const struct stat& status) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -42,7 +42,7 @@ bool is_due(const OpenFolder& folder, const std::string& name) {
          read_open_counters_file(file.get(), name).has_value();
 }
 
-// One that --clear deletes. Only the name goes, so a hard link may.
+// True if --clear deletes the file. Only a name is removed, so the file may have other hard links.
 bool is_clearable(const OpenFolder& folder, const std::string& name) {
   struct stat status;
   if (!is_of_ended_process(name) ||

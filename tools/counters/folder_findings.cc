@@ -10,9 +10,9 @@ bool is_of(const FolderInQuestion& folder, const ProcessCounters& process, uint3
            const std::string& solution) {
   if (config >= process.configs.size()) return false;
   const ConfigIdentity& identity = process.configs[config];
-  if (identity.path == "(other)") return true;  // of folders that had no room it may be any
+  if (identity.path == "(other)") return true;  // any of the folders for which there was no room
   if (identity.digest != folder.digest) return false;
-  // So may launches whose solution is not told; and a name that fills its field has lost its end.
+  // Launches without a solution's name may belong to the folder, too. A name that fills its field may be cut.
   return folder.share == 0 || solution.empty() ||
          solution.size() + 1 >= sizeof SeriesEntry::solution ||
          solution.ends_with(share_text(folder.share));

@@ -1,15 +1,15 @@
-// What has come of one folder's solutions in a process that has been in several: launches that failed in them, and what shadow
-// checks have found of them. For `rollout`, which judges the folder that it moves to, not the one before.
+// The failures of one folder's solutions in a process that has used several folders: launches that failed, and
+// findings of shadow checks. For `rollout`, which judges the folder that it moves to, not the one before.
 #pragma once
 
 #include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 
-// The folder, or the list of folders of which it has a share.
+// The folder that is judged, or the list of folders in which it serves a share of the launches.
 struct FolderInQuestion {
   std::string digest;
-  uint32_t share = 0;  // shim/abi/folder_list.h; 0: it has all launches
+  uint32_t share = 0;  // shim/abi/folder_list.h; 0: it serves all launches
 };
 
 struct FolderFindings {

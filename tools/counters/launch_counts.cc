@@ -12,7 +12,7 @@ void add_counts(const ProcessCounters& process, std::map<LaunchKey, LaunchNumber
   for (const Count& count : process.counts) {
     LaunchKey key{count.outcome, count.definition, count.solution, count.pattern, "", "",
                   count.device};
-    // A launch that no pattern knows belongs to no config, whatever its series says.
+    // A launch that no pattern fits belongs to no config, whatever its series says.
     const bool has_config = !count.pattern.empty() && count.config < process.configs.size();
     if (has_config) {
       key.config = process.configs[count.config].path;

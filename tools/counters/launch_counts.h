@@ -1,5 +1,5 @@
-// Adds up what the counters files say: by every name, or by some of them; of all processes, or of
-// those that are asked for. Shared by `stats`, `top` and the Prometheus text.
+// Adds up the counts of the counters files, of all processes or of the chosen ones.
+// Shared by `stats`, `top` and the Prometheus text.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace fibshim::tools {
 
-// What counts are added up under. `config` and `digest` are empty where there is no config.
+// Counts of equal keys are added up. `config` and `digest` are empty if there is no config.
 struct LaunchKey {
   uint32_t outcome;
   std::string definition, solution, pattern, config, digest;
@@ -27,7 +27,7 @@ struct LaunchRow {
   LaunchNumbers numbers;
 };
 
-// Which counts are wanted. An empty list wants all.
+// Which counts are wanted. An empty list means all.
 struct LaunchFilter {
   std::vector<uint64_t> pids;
   std::vector<std::string> definitions;  // globs, as in the shell
@@ -42,16 +42,16 @@ struct LaunchFilter {
 // --pid, --definition, --pattern and --device.
 void add_filter_options(CommandLine* line, LaunchFilter* filter);
 
-// By its names alone.
+// Compares the two names only.
 bool is_wanted(const LaunchFilter& filter, const std::string& definition,
                const std::string& pattern);
 
-// Takes away what is not wanted, in place. Returns the pids that are wanted and not there, and adds
+// Removes the counts that are not wanted, in place. Returns the wanted pids that do not exist, and adds
 // to *unattributed the launches that --device leaves out only because their device is not known.
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,
                                    uint64_t* unattributed);
 
-// Hits first, then the other outcomes as the table has them; within one the biggest count first.
+// Hits first, then the other outcomes in the table's order; within one outcome the largest count first.
 std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, LaunchNumbers>& counts);
 
 std::map<LaunchKey, LaunchNumbers> counts_of(const ProcessCounters& process);

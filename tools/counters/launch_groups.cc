@@ -48,13 +48,13 @@ LaunchNumbers numbers_of(const LaunchGroup& group, Outcome outcome) {
   return at == group.outcomes.end() ? LaunchNumbers{} : at->second;
 }
 
-// The original ran, for whatever reason.
+// True if the original ran, for whatever reason.
 bool is_fallback(uint32_t outcome) {
   return outcome_name(outcome).starts_with("fallback_") ||
          outcome == static_cast<uint32_t>(Outcome::shadowed);
 }
 
-// Of the outcomes that are neither hits, nor work that these do, nor launches of unknown kernels, the most frequent one.
+// The most frequent outcome besides hits, launches that hits absorbed, and launches of unknown kernels.
 std::string main_reason(const LaunchGroup& group) {
   uint64_t most = 0;
   std::string out = "-";
@@ -161,7 +161,7 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     }
     const uint64_t executions = group.numbers.executions;
     const uint64_t hits = numbers_of(group, Outcome::hit).executions;
-    // What a rewrite's hit does, too.
+    // A rewrite's hit also does the work of the launches that it absorbed.
     const uint64_t served = saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));

@@ -1,5 +1,5 @@
-// Launches by one thing only (definition, process, ...), with a line for each: how many, how often they ran, in
-// all and a second, the share of hits, and what mostly kept the others. For `stats --by` and `top`.
+// Groups launches by one property (definition, process, ...), with a line for each group: launches, executions in
+// all and per second, the share of hits, and the main reason of the others. For `stats --by` and `top`.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct GroupByInfo {
   GroupBy by;
   const char* name;
   const char* heading;
-  char key;  // that chooses it in `top`
+  char key;  // chooses it in `top`
 };
 inline constexpr GroupByInfo kGroupBys[] = {
     {GroupBy::definition, "definition", "DEFINITION", 'd'},
@@ -30,15 +30,15 @@ inline constexpr GroupByInfo kGroupBys[] = {
 };
 
 std::vector<std::string> group_by_names();
-GroupBy group_by_named(const std::string& name);  // one of them
+GroupBy group_by_named(const std::string& name);  // `name` must be one of them
 
 struct LaunchGroup {
-  std::string name;    // empty: launches that no pattern knows, or an unknown device
-  std::string detail;  // of a process its command line; empty of others
+  std::string name;    // empty: launches that no pattern fits, or an unknown device
+  std::string detail;  // a process's command line; empty for other groups
   std::map<uint32_t, LaunchNumbers> outcomes;
   LaunchNumbers numbers;
-  double per_second = -1;  // of executions; -1: not known
-  // Shadow checks; of devices and outcomes they are not told.
+  double per_second = -1;  // executions per second; -1: not known
+  // Shadow checks. Groups by device or outcome have none.
   uint64_t checks = 0, mismatches = 0;
 
   bool has_failed() const;
@@ -46,26 +46,26 @@ struct LaunchGroup {
 
 using LaunchGroups = std::vector<LaunchGroup>;
 
-// Launches whose solution failed, whoever went on with what.
+// True for launches whose solution failed, whether the original ran then or not.
 bool is_error(uint32_t outcome);
 uint64_t errors_of(const LaunchGroup& group);
 
-// By falling number of executions, then name.
+// Sorted by falling number of executions, then by name.
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by);
 
-// Fills in `per_second` from an earlier reading, and sorts by it first. A group that is new since
-// began with none; one whose count fell (it was cleared) is at rest.
+// Computes `per_second` from an earlier reading, and sorts by it first. A group that is new since
+// then counts from 0; one whose count fell (it was cleared) gets the rate 0.
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups);
 
-// Rows for format_table, the heading first. The columns stand by falling importance, but for a process's
-// command line, which comes last. Rates only where some are known.
+// Rows for format_table(), the heading first. The columns are sorted by falling importance, except for a process's
+// command line, which comes last. With a column of rates if has_rates.
 std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,
                                                  bool has_rates);
 
 nlohmann::ordered_json groups_to_json(const LaunchGroups& groups);
 
-// "1234.5", "0.02": what a person reads at a glance.
+// "1234.5", "0.02": rounded for people.
 std::string rate_words(double per_second);
 
 }  // namespace fibshim::tools

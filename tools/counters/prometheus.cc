@@ -20,12 +20,12 @@ std::string label_value(const std::string& text) {
   return out;
 }
 
-// The series of one metric, in the order in which they were first seen, and no more than wanted.
+// The series of one metric, at most `max_count`, in the order in which they were first seen.
 class Series {
  public:
   explicit Series(size_t max_count) : max_count_(max_count) {}
 
-  // `other` is what the count goes under where there is no room for `labels`.
+  // Adds the count under `labels`, or under `other` if there is no room for another series.
   void add(const std::string& labels, const std::string& other, uint64_t count) {
     const bool fits = places_.contains(labels) || places_.size() < max_count_;
     if (!fits) ++folded_count_;
@@ -65,7 +65,7 @@ std::string launch_labels(const std::string& definition, const std::string& patt
       solution.empty() ? "" : fmt::format(",solution=\"{}\"", label_value(solution)));
 }
 
-// `number`: which of a count's numbers.
+// `number`: the member of LaunchNumbers to export.
 Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series,
                      uint64_t LaunchNumbers::*number) {
   Series out(max_series);
@@ -86,7 +86,7 @@ Series launch_series(const std::vector<const ProcessCounters*>& processes, size_
   return out;
 }
 
-// Live processes by the config folder that they are in.
+// The number of live processes of each config folder.
 Series config_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
   Series out(max_series);
   for (const ProcessCounters* process : processes) {
@@ -111,7 +111,7 @@ template <class NumberOf>
 Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& number_of) {
   Series out(max_series);
   for (const auto& sum : sums) {
-    const auto& key = sum.first;  // clang 14 takes no structured binding into a lambda
+    const auto& key = sum.first;  // clang 14 cannot capture a structured binding in a lambda
     number_of(sum.second, [&](const std::string& more, uint64_t number) {
       out.add(shadow_labels(key, more), kOtherShadow + more, number);
     });
@@ -119,7 +119,7 @@ Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& 
   return out;
 }
 
-// The largest of such numbers, by the same.
+// The largest value of one of a shadow check's numbers, by definition, solution and shape.
 std::string largest_shadow(const char* metric, const ShadowSums& sums, size_t max_series,
                            double ShadowNumbers::*number) {
   std::map<std::string, double> largest;
@@ -143,7 +143,7 @@ std::string head(const char* metric, const char* type, const char* help) {
 }  // namespace
 
 std::string prometheus_text(const CountersFolder& folder, const PrometheusOptions& options) {
-  // The oldest first: a series that was there stays itself when others come.
+  // The oldest process first, so that new processes do not push existing series into "(other)".
   std::vector<const ProcessCounters*> processes;
   for (const ProcessCounters& process : folder.processes) processes.push_back(&process);
   std::ranges::stable_sort(processes, {}, &ProcessCounters::created_unix_ns);

@@ -7,7 +7,7 @@
 namespace fibshim::tools {
 namespace {
 
-// "size 3, busy 1"; empty: none.
+// Why launches were not checked: "size 3, busy 1"; empty if all were.
 std::string reasons_of(const ShadowNumbers& numbers) {
   std::string out;
   for (uint32_t i = 1; i < kShadowMisses; ++i) {
@@ -18,7 +18,7 @@ std::string reasons_of(const ShadowNumbers& numbers) {
   return out;
 }
 
-// How far off the worst element was, as a share of what it may be: "at most 0.1: 9, more than 10: 1"; "-": none was checked.
+// Checks by the error of their worst element, as a share of the tolerance: "<=0.1: 9, >10: 1"; "-" without checks.
 std::string histogram_of(const ShadowNumbers& numbers) {
   std::string out;
   for (uint32_t i = 0; i < kShadowBuckets; ++i) {

@@ -1,4 +1,4 @@
-// What shadow checks have found (FIBSHIM_SHADOW), as counters files have it.
+// What shadow checks have found (FIBSHIM_SHADOW), as counters files store it.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct ShadowNumbers {
   uint64_t buckets[kShadowBuckets] = {};
 };
 
-// Of one process: one entry of its file.
+// One entry of a process's counters file.
 struct ShadowCount {
   uint32_t config;
   std::string pattern, definition, solution, shape;

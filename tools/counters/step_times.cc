@@ -30,7 +30,7 @@ Steps steps_between(const std::vector<StepTimes>& before, const std::vector<Step
     uint64_t count = 0;
     for (uint32_t bucket = 0; bucket < kStepBuckets; ++bucket) count += added(bucket);
     if (count <= out.count) continue;
-    // Within its bucket, the median lies as far as there are intervals before it.
+    // Interpolates: within its bucket, the median's position is the share of intervals before it.
     uint64_t left = count / 2;
     uint32_t bucket = 0;
     while (added(bucket) <= left) left -= added(bucket++);

@@ -1,5 +1,5 @@
-// How long the steps of processes take: the intervals between launches of one executable graph, which the shim counts while it
-// is asked to (time_steps() in control.h).
+// How long the steps of processes take: the intervals between launches of one executable graph. The shim counts them
+// while it is asked to (time_steps() in control.h).
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace fibshim::tools {
 
-// As the file has them; empty where it cannot be read.
+// The step times as the file stores them; empty if it cannot be read.
 std::vector<StepTimes> read_step_times(int folder_fd, const std::string& file);
 
 struct Steps {
   uint64_t count = 0;
-  double median_us = 0;  // where there are some
+  double median_us = 0;  // valid if count is not 0
 };
-// Of the graph that was launched most in between.
+// The steps of the graph that was launched most often between the two readings.
 Steps steps_between(const std::vector<StepTimes>& before, const std::vector<StepTimes>& after);
 
 }  // namespace fibshim::tools

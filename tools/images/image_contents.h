@@ -1,5 +1,5 @@
-// What GPU images hold, and host programs or libraries with images inside. The bytes may be damaged or
-// hostile: what does not add up is an Error, or a problem of the image that it is in, and hides no other.
+// Reads the contents of GPU images, and of host programs and libraries that contain images. The bytes may be damaged
+// or hostile: an inconsistency is an Error, or a problem of the image in which it is; other images are still read.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace fibshim::tools {
 
-// Which kernels are wanted: all where no glob was given, else those whose name, mangled or readable,
-// fits one; one that begins with re:, glob: or demangled: is read as a pattern's symbol.
+// Which kernels are wanted: those whose name, mangled or readable, fits one of the globs; all if there is none.
+// A glob that begins with re:, glob: or demangled: is read as a pattern's symbol.
 using KernelGlobs = std::vector<std::string>;
 
-// What is wrong with one of them; empty: nothing.
+// What is wrong with one of the globs, or "".
 std::string globs_mistake(const KernelGlobs& globs);
 
 // A cubin or PTX.
@@ -31,10 +31,10 @@ struct EntryContents {
   FatbinEntry header;
   std::string sha256;  // empty: not unpacked
   std::optional<CodeContents> image;
-  std::string problem;  // why there is none
+  std::string problem;  // why there is no image
 };
 
-// A region of fatbins: to the driver one module, which patterns may name by its hash.
+// A region of fatbins. The driver loads it as one module, which patterns may name by its hash.
 struct FatbinContents {
   std::string image;  // "xxh128:" and 32 digits
   std::vector<EntryContents> entries;
@@ -49,25 +49,25 @@ enum class ContentsKind : uint8_t { code, fatbin, host_elf };
 
 struct ImageContents {
   ContentsKind kind = ContentsKind::code;
-  std::string image;                    // of code and fatbins
-  CodeContents code;                    // of code
-  std::vector<FatbinContents> fatbins;  // one where it is a fatbin
-  // Of a host's ELF file.
+  std::string image;                    // "xxh128:" and 32 digits, for code and fatbin
+  CodeContents code;                    // for code
+  std::vector<FatbinContents> fatbins;  // one for fatbin, any number for host_elf
+  // For host_elf.
   std::vector<PackedCubin> cubins;
   std::string machine;
   std::string soname;  // empty: none
   std::vector<std::string> needed;
   uint64_t exported_symbols = 0;
 
-  bool has_gpu_code = false;  // whether the globs want any of it or not
+  bool has_gpu_code = false;  // even if the globs want none of it
   std::vector<std::string> problems;
 };
 
-// Works on as many processors as the process may use, where there is enough to unpack. SHA-256 sums of
-// entries only where they are wanted: they take as long as unpacking.
+// Uses all processors of the process if there is enough to unpack. Computes SHA-256 sums of the entries only if
+// wants_sums: they take as long as unpacking.
 Result<ImageContents> read_image(std::string_view bytes, const KernelGlobs& globs, bool wants_sums);
 
-// Readable names, each demangled once: libraries have every kernel for each of six GPUs or more.
+// Caches demangled names: libraries contain every kernel once for each of six GPUs or more.
 class ReadableNames {
  public:
   const std::string& of(const std::string& symbol);

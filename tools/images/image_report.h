@@ -1,4 +1,4 @@
-// What an image holds as JSON and as text.
+// Prints the contents of an image as JSON and as text.
 #pragma once
 
 #include "tools/base/json_writer.h"
@@ -6,7 +6,7 @@
 
 namespace fibshim::tools {
 
-// As members of the object that is open.
+// Writes the contents as members of the object that is open.
 void write_image(const ImageContents& image, JsonWriter* json);
 
 std::string image_text(const ImageContents& image, const std::string& indent);

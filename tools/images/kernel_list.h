@@ -1,9 +1,10 @@
-// Kernels of engines, for `check --against`: out of libraries and images, folders of them, and the tables
+// Lists the kernels of engines, for `check --against`: from libraries and images, folders of them, and the tables
 // that tests/engines writes.
 //
 // A table is text: the line "fibshim kernels 1: ENGINE", then one line for each kernel,
 //   VERSION[,VERSION...] OFFSET:SIZE[,OFFSET:SIZE...] SYMBOL [CODE]
-// with "-" for a kernel that takes no parameters, and "code:" and 32 digits for one that is compiled at run time. The bytes may be anything: what does not add up is an Error.
+// with "-" in place of the offsets for a kernel without parameters. CODE, "code:" and 32 digits, is there for kernels
+// that are compiled at run time. The input is untrusted: an inconsistency is an Error.
 #pragma once
 
 #include <stdint.h>
@@ -32,11 +33,11 @@ struct KnownKernel {
 struct KernelList {
   std::map<KnownKernel, std::set<std::string>> kernels;  // -> the files or versions that have it
   using Entry = decltype(kernels)::value_type;
-  std::set<std::string> origins;      // all of them, without kernels too
+  std::set<std::string> origins;      // all files or versions, those without kernels, too
   std::vector<std::string> problems;  // images that could not be read
 };
 
-// Adds what a library, an image, a table or every such file of a folder holds.
+// Adds the kernels of a library, an image or a table, or of every such file in a folder.
 Result<void> add_kernels(const std::string& path, KernelList* list);
 
 }  // namespace fibshim::tools

@@ -1,15 +1,14 @@
-// How a solution is launched: as the kernel that a pattern describes would be, through the plan that the shim
-// carries out.
+// Launches a solution as the shim would: a launch of the kernel that a pattern describes goes through the shim's plan.
 //
 // A Call makes the launch that its pattern describes: parameters, geometry and captures in which each value
-// of the pattern stands where the pattern reads it. plan_launch() says what is launched instead, and exactly
-// that runs. A value is, in this order: the definition's, or stated by the pattern or the "verify" block;
-// what the other values imply; pinned by "where"; what its name usually means; a recorded launch's. One that
-// the solution needs and nothing gives is a fault that says what to write.
+// of the pattern is where the pattern reads it. plan_launch() says what is launched instead, and exactly
+// that runs. A value comes from the first of these sources that has it: the definition, the pattern or the "verify"
+// block; what the other values imply; a "where" that leaves only one value; what its name usually means; a recorded
+// launch. If the solution needs a value that no source gives, the error says what to write.
 //
 // Patterns call a solution in different ways, with other literals or with one buffer as input and output: each
-// way is a Variant, and all are judged. Patterns that call it alike are twins: each is planned, all must come
-// to one launch, and that is launched once.
+// way is a Variant, and all are judged. Patterns that call it alike are twins: each is planned, all must lead
+// to one launch, and that is made once.
 #pragma once
 
 #include "tools/judge/gpu.h"
@@ -23,39 +22,39 @@ struct KernelRecord;
 
 namespace fibshim::judge {
 
-// A tensor that the kernel gets.
+// A tensor that is passed to the kernel.
 struct BufferSpec {
   std::string name;
   const ElementType* type = nullptr;
   std::vector<int64_t> shape;
   bool is_output = false;
-  std::string shares;  // the name of the input whose buffer this output is; "" when it has its own
+  std::string shares;  // the input whose buffer this output is written into; "" if it has its own
 };
 
 class Call {
  public:
-  // `recorded`: kernels of which one may be the pattern's. All that is passed outlives the call.
+  // `recorded`: kernels, of which one may fit the pattern. All arguments must outlive the Call.
   Call(const Subject& subject, const Variant& variant, const Snapshot& snapshot,
        const std::vector<tools::KernelRecord>& recorded);
 
-  // Scalars beside the definition's own, into data->scalars, where they are not yet. `run`: seeds
-  // differ by it.
+  // Adds the scalars that the definition does not name to data->scalars, unless they are there already. `run`: each
+  // run has other seeds.
   void add_scalars(int run, CaseData* data) const;
 
-  // Buffers for these axes: inputs first. Outputs that the solution does not take are left out when
-  // they are no output of the definition; one that is, is a fault. `for_original`: those too that only the
-  // pattern's kernel takes, where their shape is known.
+  // Buffers for these axes, inputs first. It is an error if the solution does not take an output of the definition;
+  // other outputs that it does not take are left out. `for_original`: also those that only the pattern's kernel
+  // takes, if their shape is known.
   Result<std::vector<BufferSpec>> buffers(const AxisValues& axes, bool for_original = false) const;
 
-  // The launch; nothing when the shim would run the original, and then *reason says why. `addresses`: of
-  // every buffer. Fails when a name has no value, when the launch leads to another binding, when the fast
-  // form does other than the plan, and when twins differ.
+  // The launch that the shim would make; nothing if it would run the original, and then *reason says why.
+  // `addresses`: of every buffer. Fails if a name has no value, if the launch leads to another binding, if the fast
+  // form differs from the plan, and if twins differ.
   Result<std::optional<Launch>> resolve(const CaseData& data,
                                         const std::map<std::string, uint64_t>& addresses,
                                         std::string* reason) const;
 
-  // The recorded launch with these values and buffers in it, and what is launched instead; nothing and *reason as
-  // above. Fails when one of its buffers is not known.
+  // The recorded launch with these values and buffers in it, and the launch that replaces it; nothing and *reason as
+  // in resolve(). Fails if one of the recorded launch's buffers is not known.
   struct Pair {
     Launch original, replacement;
   };
@@ -63,13 +62,13 @@ class Call {
                                            const std::map<std::string, uint64_t>& addresses,
                                            std::string* reason) const;
 
-  // Whether the solution takes it as an argument.
+  // True if the solution has an argument of this name.
   bool takes(const std::string& name) const;
 
-  // Whether the pattern's `where` leaves it but one value.
+  // True if the pattern's `where` leaves this name only one value.
   bool is_pinned(const std::string& name) const { return variant_.pattern->pin_of(name).is_pinned; }
 
-  // What a recorded launch had to give; "" for nothing.
+  // The values that only a recorded launch gave, as text; "" for none.
   std::string recorded_values() const;
 
  private:

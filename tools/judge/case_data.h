@@ -1,4 +1,4 @@
-// One case: values of the axes, and the tensors and scalars of one run.
+// The data of one case: values of the axes, and the tensors and scalars of one run.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace fibshim::judge {
 
 using AxisValues = std::map<std::string, int64_t>;
 
-// Shape of an argument for these axes.
+// The shape of an argument with these axes, for these values of the axes.
 inline std::vector<int64_t> shape_of(const std::vector<std::string>& axes,
                                      const AxisValues& values) {
   std::vector<int64_t> shape;
@@ -25,7 +25,7 @@ struct Tensor {
   std::vector<int64_t> shape;
   std::vector<uint8_t> bytes;
 
-  // INT64_MAX for more than that: shapes come from files.
+  // INT64_MAX if the product overflows: shapes come from files.
   int64_t count() const { return product_from(0); }
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   // Elements of one row: all axes but the first.
@@ -51,7 +51,7 @@ struct Tensor {
 struct CaseData {
   AxisValues axes;                        // const and var
   std::map<std::string, Tensor> tensors;  // inputs
-  std::map<std::string, double> scalars;  // the definition's, and extras such as eps
+  std::map<std::string, double> scalars;  // the definition's, and others such as eps
 };
 
 }  // namespace fibshim::judge

@@ -1,4 +1,4 @@
-// What `verify` and `bench` are asked for, and the cases that follow from it.
+// The options of `verify` and `bench`, and the cases that follow from them.
 #pragma once
 
 #include "tools/judge/trial.h"
@@ -13,9 +13,9 @@ struct JudgeOptions {
   std::string baseline;   // another config folder
   std::string workloads;  // root of a dataset; "": the folder itself
   std::string recording;  // of a program's launches; "": none
-  std::string originals;  // the same, whose kernels are the references; "": references are
+  std::string originals;  // a recording whose kernels serve as references; "": ordinary references
   std::string output;
-  bool keeps = false;  // times in the folder's measurements.json
+  bool keeps = false;  // keep the times in the folder's measurements.json
   double timeout_s = 300;
   bool wants_json = false;
   bool is_quiet = false;
@@ -23,12 +23,12 @@ struct JudgeOptions {
   bool checks_batch_invariance = false;
 };
 
-// Adds the sizes around each that a `when` names: where another solution takes over.
+// Adds the sizes around each number in the solution's `when` clauses: there another solution takes over.
 void add_bounds(const SolutionSpec& solution, const std::string& axis, std::vector<int64_t>* sizes);
 
-// Cases of a definition: explicit values (of the command line, else of the "verify" block) in all
-// combinations; else, for verify, made ones and recorded ones, for bench recorded ones, or made ones
-// where none is recorded.
+// The cases of a definition. Explicit values (of the command line, else of the "verify" block) are used in all
+// combinations; the other axes get usual sizes. `verify` adds the recorded cases. `bench` uses only the recorded
+// ones, if there are any and no value is explicit.
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
                                  const std::vector<Workload>& recorded);
 

@@ -1,11 +1,11 @@
-// The native references against the definitions' own, on made inputs; no GPU needed.
+// Compares the native references with the definitions' own, on generated inputs. Needs no GPU.
 #pragma once
 
 #include "tools/judge/cases.h"
 
 namespace fibshim::judge {
 
-// The exit code.
+// Returns the exit code.
 int check_references(const Folder& folder, const JudgeOptions& options, const char* command);
 
 }  // namespace fibshim::judge

@@ -1,7 +1,7 @@
-// Is an output right? By the rule of FlashInfer-Bench: with abs = |x - y| and rel = abs / (|y| + 1e-8),
-// an element is bad when abs > atol and rel > rtol; an output passes when the share of good elements
-// reaches required_matched_ratio. A value that is not finite where the reference is, is bad whatever
-// the ratio. Because tiny outputs (probabilities) pass that rule as zeros, a floating-point output
+// Decides whether an output is right, by the rule of FlashInfer-Bench: with abs = |x - y| and rel = abs / (|y| + 1e-8),
+// an element is bad if abs > atol and rel > rtol; an output passes if the share of good elements
+// reaches required_matched_ratio. A single value that is not finite where the reference is finite fails the output,
+// whatever the ratio. Because zeros pass that rule in place of tiny outputs (probabilities), a floating-point output
 // must also have a cosine of 0.999 with the reference.
 #pragma once
 
@@ -18,11 +18,11 @@ struct Tolerance {
   double min_cosine = 0.999;
 };
 
-// What FlashInfer takes by dtype: float32 1e-5, float16 1e-3, bfloat16 1e-2, fp8 1e-1; integers are
+// FlashInfer's tolerances by dtype: float32 1e-5, float16 1e-3, bfloat16 1e-2, fp8 1e-1; integers must be
 // exact.
 Tolerance default_tolerance(const ElementType& type);
 
-// Errors of one output, or of several runs of it together.
+// The errors of one output, in one run or in several together.
 struct Comparison {
   int64_t count = 0;
   int64_t bad = 0;
@@ -30,10 +30,10 @@ struct Comparison {
   double max_absolute_error = 0;
   double max_relative_error = 0;
   int64_t first_bad = -1;          // index of the element
-  double found = 0, expected = 0;  // there
+  double found = 0, expected = 0;  // the values of that element
   double dot = 0, found_square = 0, expected_square = 0;
 
-  // Adds `count` elements, the first of which has index `first`.
+  // Adds `values` elements, the first of which has index `first`.
   void add(const double* found_values, const double* expected_values, int64_t values, int64_t first,
            const Tolerance& tolerance);
   void merge(const Comparison& other);
@@ -42,7 +42,7 @@ struct Comparison {
     return count == 0 ? 1 : 1 - static_cast<double>(bad) / static_cast<double>(count);
   }
   double cosine() const;
-  // Why it does not pass; empty when it does.
+  // Why the output does not pass; empty if it does.
   std::string fault(const Tolerance& tolerance) const;
 };
 

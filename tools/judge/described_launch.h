@@ -1,4 +1,4 @@
-// A launch of the kernel that a pattern describes, as the shim would meet it, and what becomes of it.
+// A launch of the kernel that a pattern describes, as the shim would see it, and the shim's plan for it.
 #pragma once
 
 #include "shim/plan/plan.h"
@@ -10,35 +10,35 @@ namespace fibshim::judge {
 
 class DescribedLaunch {
  public:
-  // With the pattern's "params", or as large as what is read. `recorded`: a launch whose geometry and values hold
-  // where nothing else is stored; or null.
+  // The parameters are the pattern's "params"; without these they are as large as the pattern's reads require.
+  // `recorded`: a launch whose geometry and values are used unless others are stored; or null.
   DescribedLaunch(const PatternSpec& pattern, const RecordedLaunch* recorded);
   DescribedLaunch(const DescribedLaunch&) = delete;
   DescribedLaunch& operator=(const DescribedLaunch&) = delete;
 
-  // Puts a value where the pattern reads it. Empty, or why no launch has it.
+  // Stores a value where the pattern reads it. Returns why no launch can have it, or "".
   std::string store(const PatternValue& value, double number);
   void store_address(const PatternValue& value, uint64_t address);
 
-  // Adds a capture's text to the symbol, in the order of their indexes.
+  // Appends a capture's text to the symbol. Call it in the order of the indexes.
   void add_capture(uint16_t index, const std::string& text);
 
-  // The symbol as a whole, and the captures in it.
+  // Sets the whole symbol, and the captures in it.
   void set_symbol(const std::string& symbol, const SymbolMatch& match) {
     symbol_ = symbol;
     match_ = match;
   }
 
-  // The launch itself, with values of at most 8 bytes.
+  // The launch itself; of each parameter at most the first 8 bytes.
   Launch original() const;
 
-  // What the shim launches instead; nothing when it runs the original, or another of the definition's solutions,
-  // and then *reason says why. Fails when that is another binding than the variant's, or when the fast form does
-  // other than the plan.
+  // What the shim launches instead; nothing if it runs the original or another of the definition's solutions,
+  // and then *reason says why. Fails if the plan leads to another binding than the variant's, or if the fast form
+  // differs from the plan.
   Result<std::optional<Launch>> plan(const Snapshot& snapshot, const Variant& variant,
                                      std::string* reason);
 
-  // What the pattern reads, once planned.
+  // The launch as the pattern reads it; complete after plan().
   const LaunchView& view() const { return request_.view; }
 
  private:

@@ -7,7 +7,7 @@ namespace fibshim::judge {
 
 class DeviceBuffers {
  public:
-  // Every byte of an output before a run: NaN in every floating-point type, -1 in every integer.
+  // The value of every byte of an output before a run: NaN in every floating-point type, -1 in every integer type.
   static constexpr uint8_t kPoison = 0xff;
 
   struct Item {
@@ -19,7 +19,7 @@ class DeviceBuffers {
     CUdeviceptr data() const { return base + offset; }
   };
 
-  // `specs` outlive the buffers.
+  // `specs` must outlive the buffers.
   DeviceBuffers(Gpu* gpu, const std::vector<BufferSpec>& specs) : gpu_(gpu), specs_(specs) {}
   ~DeviceBuffers();
   DeviceBuffers(const DeviceBuffers&) = delete;
@@ -27,18 +27,17 @@ class DeviceBuffers {
 
   Result<void> allocate(bool is_misaligned);
 
-  // Guards and poison everywhere, then the inputs.
+  // Fills guard zones and buffers with their patterns, then copies the inputs.
   Result<void> prepare(const CaseData& data);
 
-  // What was written where nothing may be written, or the input that was changed though no output lies in
-  // it; "" when nothing was.
+  // A message if a guard zone was written, or if an input was changed in which no output is; else "".
   Result<std::string> find_overrun();
   Result<std::string> find_changed_input(const CaseData& data);
 
   Result<Tensor> read(const std::string& name, const ElementType* type,
                       const std::vector<int64_t>& shape);
 
-  // What a launch moves at least: a buffer that is read and written counts twice.
+  // The bytes that a launch must move at least: a buffer that is read and written counts twice.
   int64_t moved_bytes() const;
   const std::map<std::string, uint64_t>& addresses() const { return addresses_; }
 

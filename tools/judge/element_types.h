@@ -1,5 +1,5 @@
-// Elements of every dtype as doubles and back: what inputs are made with and outputs judged by.
-// Values are rounded to nearest, ties to even, once through float32, as kernels do; the fp8 types
+// Converts elements of every dtype to doubles and back, to make inputs and judge outputs.
+// Values are rounded to nearest, ties to even, after rounding to float32, as kernels do; the fp8 types
 // saturate, as the hardware's conversions do.
 #pragma once
 
@@ -19,7 +19,7 @@ struct ElementType {
   void (*store)(double value, uint8_t* to);
 };
 
-// Null for the dtypes whose elements are not whole bytes, or no numbers.
+// Null for the dtypes whose elements are not whole bytes or not numbers.
 const ElementType* find_element_type(std::string_view name);
 const ElementType* element_type_of(uint8_t dtype);  // index into kDtypes
 const ElementType* find_safetensors_type(std::string_view name);

@@ -1,6 +1,6 @@
-// The GPU, through the driver that is there at run time: the program builds and starts without one.
-// One context of one device, one stream. Used in worker processes only: a kernel that faults takes
-// its process's context with it.
+// The GPU, through the driver that is found at run time: the program builds and starts without one.
+// One context on one device, with one stream. Only for worker processes: a kernel that faults destroys
+// the context of its process.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace fibshim::judge {
 
-// What is launched of a solution's kernel.
+// The parameters and the geometry of one launch.
 struct Launch {
   std::vector<std::array<uint8_t, 8>> params;  // the first bytes of each are the value
   std::array<uint32_t, kGeometryCount> geometry;
@@ -35,7 +35,7 @@ struct DeviceInfo {
 
 class Gpu {
  public:
-  // Fails with what a user can do about it when there is no driver or no such device.
+  // If there is no driver or no such device, the error says what the user can do.
   static Result<std::unique_ptr<Gpu>> open(int ordinal);
   ~Gpu();
   Gpu(const Gpu&) = delete;
@@ -56,7 +56,7 @@ class Gpu {
   Result<void> launch(CUfunction kernel, const Launch& launch);
   Result<void> synchronize();
 
-  // Milliseconds that each repetition of `work` takes on the device, by events around it; `before`
+  // The milliseconds that each repetition of `work` takes on the device, measured by events around it. `before`
   // runs ahead of the first event each time.
   template <class Before, class Work>
   Result<std::vector<double>> time(int repetitions, const Before& before, const Work& work) {

@@ -1,5 +1,5 @@
-// One timing at a time on a GPU, whoever runs it: `bench` holds the lock alone, `verify` shares it with
-// others of its kind. The kernel lets go of it when the holder ends, however it ends.
+// A lock between processes, so that nothing else of ours runs on a GPU while `bench` times on it. `bench` holds it
+// alone; several `verify` may share it. The kernel releases it when the holder ends, however it ends.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace fibshim::judge {
 
 class GpuLock {
  public:
-  // Waits, and says so, where another holds it. `command` is named in messages.
+  // Waits, with a message, while another process holds the lock. `command` is named in messages.
   GpuLock(const std::string& uuid, bool is_exclusive, const char* command);
 
  private:

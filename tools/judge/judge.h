@@ -1,5 +1,5 @@
-// What `fibshim verify` and `fibshim bench` share: which cases there are, a worker for each solution,
-// records, resuming, table and verdict.
+// What `fibshim verify` and `fibshim bench` share: the cases, a worker process for each solution,
+// records, resuming, the table and the verdict.
 #pragma once
 
 #include "tools/judge/cases.h"
@@ -7,13 +7,13 @@
 
 namespace fibshim::judge {
 
-// The exit code.
+// Returns the exit code.
 int run_judge(const JudgeOptions& options);
 
-// A record's axes: "batch_size=1 page=16".
+// A record's axes as text: "batch_size=1 page=16".
 std::string axes_words(const nlohmann::ordered_json& record);
 
-// Records as a table for people, and the line that sums them up.
+// Records as a table for people, and the line of totals under it.
 std::string format_records(const std::vector<nlohmann::ordered_json>& records, bool is_bench);
 std::string format_verdict(const std::vector<nlohmann::ordered_json>& records, size_t skipped,
                            bool is_bench);

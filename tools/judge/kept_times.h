@@ -1,4 +1,4 @@
-// Keeps what `bench` measured in the measurements.json of the folders that it measured (tools/lint/measurements.h).
+// Saves the times of `bench` in the measurements.json of the folders that it measured (tools/lint/measurements.h).
 #pragma once
 
 #include <span>
@@ -10,11 +10,12 @@ namespace fibshim::judge {
 
 class KeptTimes {
  public:
-  // What the folders keep already. False, after a message: it cannot be read, and would be lost.
+  // Reads the times that the folders have already. Prints a message and returns false if one cannot be read: writing
+  // would lose them.
   bool read(const FolderModel& model, const char* command);
 
-  // The times in the records, which are all of this solution; the file is written anew. False, after a message: it
-  // could not be.
+  // Adds the times of the records, which are all of this solution, and rewrites the file. Prints a message and returns
+  // false if that fails.
   bool add(const SolutionSpec& solution, const RecordContext& context,
            std::span<const nlohmann::ordered_json> records, const char* command);
 
@@ -25,7 +26,7 @@ class KeptTimes {
     std::string path;
     std::vector<Measurement> kept;
   };
-  std::vector<File> files_;  // of each folder
+  std::vector<File> files_;  // one for each folder
   size_t count_ = 0;
 };
 

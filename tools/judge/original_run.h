@@ -1,33 +1,33 @@
-// Runs originals: what they write is what their replacement must write (original.h). In a worker process.
+// Runs originals, whose outputs are what their replacements must write (original.h). For worker processes.
 #pragma once
 
 #include "tools/judge/device_buffers.h"
 
 namespace fibshim::judge {
 
-// What a worker prints last before it launches an original: should it end there, that was the original's doing.
+// A worker prints this before it launches an original. If it is the last output, the original ended the worker.
 inline constexpr char kOriginalRuns[] = "(the original kernel was running)\n";
 
 struct OriginalAnswer {
   std::map<std::string, Tensor> outputs;
   CUfunction kernel = nullptr;
-  std::string why;            // it says nothing; "" when it does
-  bool is_no_launch = false;  // because such a launch was never made
-  bool is_gpu_lost = false;   // because it faulted: nothing more can be run in this process
+  std::string why;            // why there are no outputs; "" if there are
+  bool is_no_launch = false;  // the reason is that such a launch was never made
+  bool is_gpu_lost = false;   // the reason is that it faulted: this process can run nothing more
 };
 
 class Originals {
  public:
-  // `recording`: beside which the images lie.
+  // `recording`: path of the recording, beside which the images are.
   explicit Originals(std::string recording) : recording_(std::move(recording)) {}
 
-  // Fails when a call of the driver's other than the original's own does.
+  // Runs the original. Fails if a driver call fails, other than the original's own launch.
   Result<OriginalAnswer> ask(Gpu* gpu, const OriginalCase& original, const Launch& launch,
                              const CaseData& data, const std::vector<BufferSpec>& specs,
                              DeviceBuffers* buffers);
 
  private:
-  // The error says why there is none.
+  // The error says why the kernel cannot be loaded.
   Result<CUfunction> load(Gpu* gpu, const tools::KernelRecord& kernel);
 
   std::string recording_;

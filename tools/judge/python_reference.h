@@ -1,5 +1,5 @@
-// The definition's own `reference`, run by a Python that has torch, on the CPU or the GPU as torch
-// likes. One interpreter serves all cases of a definition; inputs and outputs pass through
+// Runs the definition's own `reference` in a Python that has torch, on the CPU or the GPU as torch
+// chooses. One interpreter serves all cases of a definition. Inputs and outputs pass through
 // safetensors files, requests through its standard streams.
 #pragma once
 
@@ -15,15 +15,15 @@ namespace fibshim::judge {
 
 class PythonReference {
  public:
-  // Fails when the interpreter cannot be started, has no torch, or the reference does not compile.
+  // Fails if the interpreter cannot be started or has no torch, or if the reference does not compile.
   static Result<std::unique_ptr<PythonReference>> start(const std::string& python,
                                                         const Definition& definition);
   ~PythonReference();
   PythonReference(const PythonReference&) = delete;
   PythonReference& operator=(const PythonReference&) = delete;
 
-  // The outputs, by name, as float64. Floating-point inputs go in as they are: what the reference
-  // computes in is its own business.
+  // The outputs, by name, as float64. Floating-point inputs are passed in their own type; the reference chooses the
+  // type in which it computes.
   Result<std::map<std::string, Tensor>> run(const CaseData& data);
 
  private:

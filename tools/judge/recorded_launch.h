@@ -1,4 +1,4 @@
-// One launch that a recording tells of.
+// One launch of a recording.
 #pragma once
 
 #include "tools/record/recording.h"
@@ -8,7 +8,7 @@ namespace fibshim::judge {
 struct RecordedLaunch {
   const tools::KernelRecord* kernel = nullptr;
   tools::Geometry geometry{};
-  std::vector<uint64_t> values;  // of each parameter, zero-extended
+  std::vector<uint64_t> values;  // one for each parameter, zero-extended
 };
 
 }  // namespace fibshim::judge

@@ -1,6 +1,6 @@
-// FlashInfer Trace evaluation records: what verify and bench write, resume from, and report reads.
-// A record is one line of JSONL. Keys that only we know lie in evaluation.fibshim and
-// correctness.extra; flashinfer-bench's reader ignores the one and keeps the other.
+// FlashInfer Trace evaluation records: `verify` and `bench` write them and resume from them, `report` reads them.
+// A record is one line of JSONL. Keys that only we define are in evaluation.fibshim, which flashinfer-bench's
+// reader ignores, and in correctness.extra, which it keeps.
 #pragma once
 
 #include "tools/judge/trial.h"
@@ -15,7 +15,7 @@ struct RecordContext {
   std::string timestamp;             // ISO 8601
 };
 
-// The baseline of a benchmark: what the solution is compared with. Empty name: there is none.
+// The baseline of a benchmark: what the solution is compared with. If `solution` is empty, there is none.
 struct Baseline {
   std::string solution;
   double latency_ms = 0;  // 0: it could not be timed
@@ -23,43 +23,43 @@ struct Baseline {
 
 struct Judged {
   std::string definition, op_type, solution, author;
-  std::string image;  // SHA-256 over the solution's images: what was judged
+  std::string image;  // SHA-256 over the solution's images: identifies what was judged
   Workload workload;
   CaseOutcome outcome;
   Baseline baseline;
 };
 
-// The record; null for an outcome that FlashInfer Trace has no status for (skipped).
+// The record; null for an outcome for which FlashInfer Trace has no status (skipped).
 nlohmann::ordered_json make_record(const Judged& judged, const RecordContext& context);
 
-// "13.0" of 13000, as the driver spells its version.
+// Formats the driver's version number: "13.0" for 13000.
 std::string cuda_version(int version);
 
-// The device as the JSON of verify and bench names it. `number`: --device.
+// The device as the JSON output of `verify` and `bench` describes it. `number`: --device.
 nlohmann::ordered_json device_to_json(const DeviceInfo& device, int number);
 
-// What makes two records speak of the same thing: judged again, it may be skipped.
+// Identifies what a record judges. If a record of the same key exists, judging may be skipped.
 std::string record_key(const nlohmann::ordered_json& record);
 std::string record_key(const Judged& judged, const RecordContext& context);
 
-// Records with an evaluation of a JSONL file, or of all below a folder. Lines that are none are named
-// in *faults. A file that does not exist holds none.
+// The records with an evaluation in a JSONL file, or in all such files below a folder. *faults names lines that are
+// not records. A file that does not exist has none.
 std::vector<nlohmann::ordered_json> read_records(const std::string& path,
                                                  std::vector<std::string>* faults);
 
-// The same of one file's lines.
+// The same for the text of one file.
 void parse_records(const std::string& file, std::string_view text,
                    std::vector<nlohmann::ordered_json>* records, std::vector<std::string>* faults);
 
-// Has all that format_records() needs: records may be anybody's.
+// True if the record has all that format_records() needs: records may come from anybody.
 bool is_complete(const nlohmann::ordered_json& record);
 
-// Where a record goes: `output` itself when it ends in .jsonl, else
+// The file for a record: `output` itself if it ends in .jsonl, else
 // output/traces/<author>/<op_type>/<definition>.jsonl.
 std::string record_file(const std::string& output, const Judged& judged);
 
-// Appends one line by one write, making folders as needed. Half a line, which an earlier run was killed
-// over, is taken out first.
+// Appends one line by one write, and creates folders as needed. First removes an incomplete last line, which an
+// earlier run leaves if it is killed.
 Result<void> append_record(const std::string& file, const nlohmann::ordered_json& record);
 
 }  // namespace fibshim::judge

@@ -1,4 +1,4 @@
-// Evaluation records as one static HTML page: no script, nothing from the net, readable with 1 record
+// Draws evaluation records as one static HTML page: no script, nothing from the net. It is readable with 1 record
 // and with 500, in light and dark, and without seeing the plots (each has its numbers in a table).
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace fibshim::judge {
 
-// Of several records of one case (record_key) the last one counts. Keys that are missing or of
-// another type are left out: the records may be anybody's.
+// If several records have the same record_key(), the last one counts. Keys that are missing or of
+// another type are left out: the records may come from anybody.
 std::string make_report_page(const std::string& title,
                              const std::vector<nlohmann::ordered_json>& records);
 

@@ -1,5 +1,5 @@
-// Judging operations whose outputs are random: samples must come from the allowed set, always, and
-// often enough from each of its members.
+// Judges operations whose outputs are random: all samples must come from the allowed set, and
+// each of its members must be drawn often enough.
 #pragma once
 
 #include "tools/judge/case_data.h"
@@ -12,15 +12,15 @@ inline constexpr double kMaxTotalVariation = 0.2;
 
 struct SampleLaw {
   std::vector<double> probabilities;  // sums to one
-  std::vector<bool> is_allowed;       // a little wider than the law: ties and rounding at the edge
+  std::vector<bool> is_allowed;  // a little wider than the law, for ties and rounding at the edge
 
   bool allows(int64_t token) const {
     return token >= 0 && token < std::ssize(is_allowed) && is_allowed[static_cast<size_t>(token)];
   }
 };
 
-// The law of one row of `probs` under the operation's filters (top_k before top_p, as FlashInfer
-// applies them by default).
+// The distribution for one row of `probs` under the operation's filters (top_k before top_p, FlashInfer's
+// default order).
 SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row);
 
 }  // namespace fibshim::judge

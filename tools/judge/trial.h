@@ -1,4 +1,4 @@
-// Judging one solution on the GPU, inside a worker process: every case of it, in order.
+// Judges one solution on the GPU, in a worker process: all its cases, in order.
 #pragma once
 
 #include "tools/judge/original_run.h"
@@ -13,19 +13,19 @@ struct Folder {
   CheckReport report;
   FolderModel model;
   VerifyBlocks verify_blocks;
-  std::vector<tools::KernelRecord> recorded;  // launches of programs, for what nothing else states
+  std::vector<tools::KernelRecord> recorded;  // give values that nothing else states
 };
 
 struct TrialOptions {
   bool is_bench = false;
-  bool ignores_when = false;  // sizes that the solution is not for, too
+  bool ignores_when = false;  // also judge sizes that the solution's `when` excludes
   int device = 0;
-  int runs = 3;  // of each case, with other inputs
+  int runs = 3;  // of each case, each with other inputs
   std::optional<double> atol, rtol, required_matched_ratio;
   std::string python;     // whose torch runs the definition's reference; "": the native reference
   std::string data_root;  // of recorded workloads' safetensors
   std::string
-      originals;  // the recording beside which the originals' images lie; "": references judge
+      originals;  // the recording beside which the originals' images are; "": use references
   int warmups = 10;
   int iterations = 50;
   int trials = 3;
@@ -34,9 +34,9 @@ struct TrialOptions {
 };
 
 struct CaseOutcome {
-  // Of FlashInfer Trace; "SKIPPED": a `where` keeps the solution out; "NOT_JUDGED": nothing says what it must compute.
+  // FlashInfer Trace's, or "SKIPPED": a `where` excludes the solution; "NOT_JUDGED": nothing says what it must compute.
   std::string status;
-  std::string log;           // why
+  std::string log;           // the reason
   bool is_gpu_lost = false;  // no further case can be run in this process
   double max_absolute_error = 0;
   double max_relative_error = 0;
@@ -45,7 +45,7 @@ struct CaseOutcome {
   double original_ms = 0;  // the same of the original, where `bench` has one
   std::vector<double> trial_ms;
   double lowest_ms = 0, highest_ms = 0;  // the 10th and the 90th percentile of all iterations
-  int64_t bytes = 0;  // that a launch must move at least: inputs and outputs once
+  int64_t bytes = 0;                     // moved by a launch at least: each input and output once
 };
 
 inline constexpr char kPassed[] = "PASSED";
@@ -57,22 +57,22 @@ inline constexpr char kNotJudged[] = "NOT_JUDGED";
 
 class Trial {
  public:
-  // Loads the solution's image for this GPU. Fails with ErrorCode::no_binary_for_gpu when it has
+  // Loads the solution's image for this GPU. Fails with ErrorCode::no_binary_for_gpu if it has
   // none.
   static Result<std::unique_ptr<Trial>> make(Gpu* gpu, const Folder& folder, uint32_t solution,
                                              const TrialOptions& options);
 
-  // After an outcome of kRuntimeError nothing more can be run in this process.
+  // After an outcome with is_gpu_lost nothing more can be run in this process.
   CaseOutcome judge(const Workload& workload);
 
-  // For what launches it otherwise (batch_invariance.h).
+  // For code that launches the kernel in other ways (batch_invariance.h).
   CUfunction kernel() const { return kernel_; }
   const Subject& subject() const { return subject_; }
   const std::vector<std::pair<Variant, Call>>& calls() const { return calls_; }
-  // The inputs of one case, and its numbers.
+  // The tensors and numbers of one case's inputs.
   Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
                              int run) const;
-  // Adds the numbers that the definition does not name. Of `run` 0 eps is the reference's.
+  // Adds the numbers that the definition does not name. In run 0, eps is the reference's.
   void add_numbers(const Call& call, int run, CaseData* data) const;
 
  private:
@@ -81,7 +81,7 @@ class Trial {
 
   Result<void> judge_call(const Call& call, const Workload& workload, const AxisValues& axes,
                           CaseOutcome* outcome);
-  // False: the shim would run the original.
+  // Returns false if the shim would run the original.
   Result<bool> run_once(const Call& call, const Workload& workload, const AxisValues& axes, int run,
                         bool is_misaligned, CaseOutcome* outcome);
   bool has_reference() const { return python_ != nullptr || !subject_.op.empty(); }
@@ -106,14 +106,14 @@ class Trial {
   std::vector<std::pair<Variant, Call>> calls_;
   std::unique_ptr<PythonReference> python_;
   Originals originals_;
-  std::map<std::string, Tensor> told_;  // by the original, in this run
+  std::map<std::string, Tensor> told_;  // the original's outputs in this run
   CUdeviceptr flush_ = 0;
 };
 
-// Bytes per second that a copy inside the GPU's memory moves, reads and writes counted.
+// The bytes per second that a copy inside the GPU's memory moves, counting reads and writes.
 Result<double> measure_copy_bandwidth(Gpu* gpu);
 
-// The worst of both: what a record of several runs says.
+// Merges another run's outcome into *outcome: the record of several runs has the worst of them.
 void merge(const CaseOutcome& other, CaseOutcome* outcome);
 
 }  // namespace fibshim::judge

@@ -1,4 +1,4 @@
-// What a case's numbers are where nothing states them: by their names, and from the axes.
+// Guesses those numbers of a case that nothing states, from their names and the axes.
 #pragma once
 
 #include "tools/judge/case_data.h"
@@ -14,23 +14,23 @@ struct Subject {
   std::string op;             // find_op
 };
 
-// The value of a name by what it usually means; nothing when it means nothing.
+// The value that a name usually means; nothing if it has no usual meaning.
 std::optional<double> usual_value(const std::string& name, const Subject& subject,
                                   const AxisValues& axes, int run);
 
-// Whether a number of this name is a floating-point one.
+// True if numbers of this name are usually floating-point.
 bool is_floating_name(std::string_view name);
 
-// Null for none.
+// The first tensor among the inputs or outputs; null if there is none.
 const DefinitionArgument* first_tensor(const Definition& definition, bool is_output);
 
-// Whether the axes meet those of the definition's constraints that are integer expressions.
+// True if the axes meet those of the definition's constraints that are integer expressions.
 bool meets_constraints(const Definition& definition, const AxisValues& axes);
 
-// Of all tensors, for axes const and var; INT64_MAX for more than that.
+// The bytes of all tensors, for constant and variable axes; INT64_MAX on overflow.
 int64_t bytes_of(const Definition& definition, const AxisValues& axes);
 
-// An expression of axes alone; of names that the scope knows to be constants.
+// Evaluates an expression of axes only, or of names that are constants in `scope`.
 Result<int64_t> evaluate(const Expression& expression, const AxisValues& axes);
 Result<int64_t> evaluate(const Expression& expression, const Scope& scope);
 

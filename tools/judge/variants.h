@@ -1,4 +1,4 @@
-// In which ways the patterns of a folder call a solution.
+// Finds the different ways in which the patterns of a folder call a solution.
 #pragma once
 
 #include <set>
@@ -12,19 +12,19 @@ struct Variant {
   const PatternSpec* pattern;
   uint32_t binding;                            // index into the snapshot's
   std::map<std::string, std::string> aliases;  // pointer -> the earlier one whose buffer it shares
-  std::vector<Variant> twins;                  // of other patterns that call the solution alike
-  bool ignores_when = false;  // as if the solution were the only one, and for all sizes
+  std::vector<Variant> twins;  // other patterns that call the solution in the same way
+  bool ignores_when = false;   // judge as if the solution were the only one, for all sizes
 };
 
-// Of the patterns that lead to the solution: one for each way of calling it. Rewrites have none: what ties their kernels
-// is a graph's.
+// One variant for each way in which patterns call the solution. Rewrite patterns have none: their kernels belong
+// together only in a graph.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
 
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 
-// These names, and those that they are expressions of. `pattern`: null for the expressions of `verify`.
+// These names, and those in the expressions that define them. `pattern`: its expressions; if null, those of `verify`.
 std::set<std::string> names_behind(std::vector<std::string> names, const PatternSpec* pattern,
                                    const VerifyBlock& verify);
 

@@ -1,5 +1,5 @@
-// A child process for work that may crash, hang or poison its CUDA context. It tells its parent what
-// it finds, one JSON object at a time; what it prints is kept for the log.
+// A child process for work that may crash, hang or corrupt its CUDA context. It sends its results to the parent,
+// one JSON object at a time; its printed output is kept for the log.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@ struct WorkerEnd {
   bool is_fine = false;
   bool is_timed_out = false;
   std::optional<int> exit_code;  // nothing: a signal or the time limit ended it
-  std::string words;             // how it ended, when not fine
-  std::string output;            // the end of what it printed
+  std::string words;             // how it ended, if not fine
+  std::string output;            // the end of its printed output
 };
 
-// Runs `body` in a child until it returns, and hands every message to `on_message` here. The child
-// (with all that it started) is killed when no message has come for `timeout_s`. The calling
+// Runs `body` in a child until it returns, and passes every message to `on_message` in the calling process. The child
+// (with all that it started) is killed if no message has come for `timeout_s`. The calling
 // process must not have initialised CUDA.
 WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
                      const std::function<void(const nlohmann::ordered_json&)>& on_message,

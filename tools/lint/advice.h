@@ -1,6 +1,6 @@
-// What looks wrong about a folder that can be loaded as it is: patterns that never decide, launches
-// that CUDA would refuse, definitions that nothing solves. `fibshim check` asks for it, an engine
-// does not. Only what can be shown is said: a pattern that might match is left alone.
+// Finds what looks wrong in a folder that can be loaded: patterns that never decide, launches
+// that CUDA would refuse, definitions that nothing solves. Called by `fibshim check`, not in
+// engines. Reports only what can be proved: a pattern that might match is not reported.
 #pragma once
 
 #include "tools/lint/mistakes.h"
@@ -9,11 +9,11 @@
 
 namespace fibshim {
 
-// `model` has been bound and has no error that keeps it from loading. `sms`: compute capabilities, such as
-// 90, that every solution should have an image for.
+// Requires that `model` has been bound and has no error that prevents loading. `sms`: compute capabilities, such as
+// 90, for which every solution should have an image.
 void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics);
 
-// All that `fibshim check` finds beyond what keeps a folder from serving.
+// All checks of `fibshim check` beyond the errors that keep a folder from serving.
 class CheckLint : public VerifyBlocks {
  public:
   explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}

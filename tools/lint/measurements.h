@@ -1,4 +1,4 @@
-// measurements.json of a config folder: how long its solutions took on which GPU, beside what they replace.
+// measurements.json of a config folder: the times of its solutions on GPUs, beside those of the kernels they replace.
 // `fibshim bench --keep` writes it, `fibshim check` reads it; serving does not. fibshim-config(5) describes it.
 #pragma once
 
@@ -9,35 +9,35 @@ namespace fibshim {
 inline constexpr char kMeasurementsFile[] = "measurements.json";
 
 struct MeasuredTime {
-  std::map<std::string, int64_t> axes;  // the variable ones
+  std::map<std::string, int64_t> axes;  // the variable axes
   double us = 0, p10_us = 0, p90_us = 0;
   double original_us = 0;  // 0: not timed
 };
 
-// Of one solution, under one set of circumstances.
+// The times of one solution with one GPU, driver, mode and original.
 struct Measurement {
   std::string definition, solution;
-  std::string images;  // images_digest() of what was measured
+  std::string images;  // images_digest() of the measured solution
   std::string gpu;
   int64_t sm = 0;
   std::string driver, date, mode;
-  std::string original;  // ""; not timed beside any
+  std::string original;  // the kernel that was timed beside it; "": none
   std::vector<MeasuredTime> times;
 };
 
-// Which images a solution has: a hash over their sums.
+// Identifies the images of a solution: a hash over their sums.
 std::string images_digest(const SolutionSpec& solution);
 
-// What is wrong is reported under Rule::schema, and nothing is read then. `file`: as Marks have it.
+// Reports faults under Rule::schema, and then returns nothing. `file`: the file as Marks name it.
 std::vector<Measurement> parse_measurements(std::string_view text, const std::string* file,
                                             Diagnostics* diagnostics);
 std::string measurements_text(const std::vector<Measurement>& measurements);
 
-// Takes the newer one in: its times replace those of the same axes, and all that was measured before under the
-// same name of other images, or with another driver.
+// Merges a newer measurement: its times replace those of the same axes. If the earlier times of the same definition,
+// solution, GPU, mode and original are of other images or another driver, it replaces all of them.
 void merge_measurement(Measurement newer, std::vector<Measurement>* measurements);
 
-// Solutions and GPUs of which there are no times, and sizes at which a solution is the slower one.
+// Reports solutions and GPUs without times, and sizes at which a solution is the slower one.
 void report_measurements(const FolderModel& model, Diagnostics* diagnostics);
 
 }  // namespace fibshim

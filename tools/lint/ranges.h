@@ -1,7 +1,7 @@
-// What the clauses of a `where` leave of the values: whether a clause can hold, and whether it always does.
+// Computes which values the clauses of a `where` allow: whether a clause can hold, and whether it always holds.
 //
-// Follows clauses of the form `name < constant` and `name % constant == constant`, joined by &&. Of
-// others nothing is said.
+// Understands clauses of the form `name < constant` and `name % constant == constant`, joined by &&. Other
+// clauses are ignored.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@ class Ranges {
   explicit Ranges(const PatternSpec& pattern);
   explicit Ranges(const Definition& definition);  // its constant axes
 
-  // Why the clause cannot hold with those before; empty when it may.
+  // Why the clause cannot hold together with the earlier ones; empty if it may.
   std::string add(const Expression& clause) { return add(clause, clause.root(), false); }
-  // Why the clause holds with every value that those before leave; empty when it may not.
+  // Why the clause holds for every value that the earlier ones allow; empty if it may not hold.
   std::string always_holds(const Expression& clause) const {
     return always_holds(clause, clause.root());
   }

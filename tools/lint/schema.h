@@ -1,6 +1,6 @@
-// The JSON Schemas of tools/schema, which editors take too and which this program holds: what in a file does not
-// fit them. The loader reads the same files with words and rules of its own; `fibshim check` says what only the
-// schema sees.
+// Validates files against the JSON Schemas of tools/schema, which editors use, too, and which are compiled into this
+// program. The loader reads the same files with rules and messages of its own; `fibshim check` adds the faults that
+// only the schema finds.
 #pragma once
 
 #include "loader/read/json_document.h"
@@ -10,11 +10,11 @@ namespace fibshim {
 enum class SchemaName : uint8_t { pattern, solution, measurements };
 
 struct SchemaFault {
-  Mark begin, end;  // of the value that does not fit, and of what comes behind it
+  Mark begin, end;  // of the value that does not fit; `end` is behind it
   std::string message;
 };
 
-// Of values within each other that do not fit, the innermost.
+// Of nested values that do not fit, only the innermost is returned.
 std::vector<SchemaFault> find_schema_faults(SchemaName schema, JsonValue root);
 
 }  // namespace fibshim

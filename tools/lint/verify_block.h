@@ -1,6 +1,6 @@
-// The optional `verify` block of a solution: what `fibshim verify` and `bench` cannot know from the
-// definition. Serving ignores it, but for the arguments that it names; here a misspelt key in it is an error as
-// in `launch`.
+// The optional `verify` block of a solution: facts that `fibshim verify` and `bench` cannot get from the
+// definition. Serving ignores it, except for the arguments that it names. Here a misspelt key in it is an error,
+// as in `launch`.
 //
 //   "verify": {
 //     "op": "rmsnorm",                          the native reference to judge by
@@ -24,8 +24,8 @@ struct VerifyArgument {
   std::string name;
   Kind kind = Kind::value;
   double value = 0;
-  std::optional<MarkedExpression> expression;  // expression; range: the lowest
-  std::optional<MarkedExpression> high;        // range: past the highest
+  std::optional<MarkedExpression> expression;  // expression; range: the lowest value
+  std::optional<MarkedExpression> high;        // range: one above the highest value
   std::optional<ValueType> type;               // of a scalar
   uint8_t dtype = 0;                           // tensor: index into kDtypes
   std::vector<std::string> shape;              // tensor: names of axes
@@ -42,14 +42,14 @@ struct VerifyBlock {
 
 VerifyBlock read_verify_block(JsonValue value, Diagnostics* diagnostics);
 
-// Reads the blocks of a folder's solutions while the folder is read.
+// Collects the blocks of a folder's solutions while the folder is read.
 class VerifyBlocks : public FolderLint {
  public:
   void read_solution(JsonValue root, const SolutionSpec& solution,
                      Diagnostics* diagnostics) override;
   void check_model(const FolderModel& /*model*/, Diagnostics* /*diagnostics*/) override {}
 
-  // Of a solution without one, an empty block.
+  // The solution's block; an empty one if it has none.
   const VerifyBlock& of(const SolutionSpec& solution) const;
 
  private:

@@ -1,4 +1,4 @@
-// The GPUs of this machine, by the driver. Asking loads the driver into this process.
+// Asks the driver for the GPUs of this machine. This loads the driver into the calling process.
 #pragma once
 
 #include <stdint.h>
@@ -14,8 +14,8 @@ struct GpuInfo {
 };
 
 struct DriverInfo {
-  std::string fault;  // why there is no usable GPU; empty: there is
-  std::string path;   // of libcuda.so.1; empty: it could not be loaded, or is no CUDA driver
+  std::string fault;  // why there is no usable GPU; empty: there is one
+  std::string path;   // of libcuda.so.1; empty: it could not be loaded, or is not a CUDA driver
   int version = 0;    // 12040 for CUDA 12.4
   std::vector<GpuInfo> gpus;
 };

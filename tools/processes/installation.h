@@ -1,4 +1,4 @@
-// Where the parts of this installation lie, from where this program lies: <prefix>/bin/fibshim,
+// The paths of this installation's parts, relative to this program: <prefix>/bin/fibshim,
 // <prefix>/lib/libfibshim.so. So a tree can be moved or copied as a whole.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace fibshim::tools {
 
-// Absolute path of this program; empty when /proc is not there.
+// Absolute path of this program; empty if /proc is missing.
 std::string own_path();
 
 // Absolute paths, whether the files exist or not.
@@ -16,8 +16,8 @@ std::string record_library_path();
 std::string shadow_library_path();
 
 std::string simulator_path();        // libcuda.so.1, a driver that needs no GPU
-std::string demo_folder_path();      // a config folder that the simulator computes
-std::string example_program_path();  // launches what that folder replaces
+std::string demo_folder_path();      // a config folder whose kernels the simulator can compute
+std::string example_program_path();  // launches the kernels that this folder replaces
 
 // `path` made absolute, without following links: FIBSHIM_CONFIG may name a link that is repointed
 // later.

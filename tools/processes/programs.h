@@ -1,6 +1,6 @@
-// Can a program be preloaded? The dynamic linker of a dynamically linked 64-bit glibc program
-// honours LD_PRELOAD; a static, setuid, 32-bit or musl program ignores it or fails, silently or
-// with a message about a file that is there. Better said before the program starts.
+// Tells before a program starts whether libraries can be preloaded into it. The dynamic linker of a 64-bit glibc
+// program honours LD_PRELOAD. A static, setuid, 32-bit or musl program ignores it or fails, silently or
+// with a misleading message that an existing file is missing.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace fibshim::tools {
 
-// Where execvp would find `name`: itself when it holds a slash, else the first executable of that
-// name on PATH. Empty when there is none.
+// The path at which execvp would find `name`: `name` itself if it contains a slash, else the first executable of that
+// name on PATH. Empty if there is none.
 std::string find_program(const std::string& name);
 
 enum class ProgramVerdict : uint8_t {
@@ -25,15 +25,15 @@ enum class ProgramVerdict : uint8_t {
 
 struct ProgramInfo {
   ProgramVerdict verdict;
-  std::string path;         // of the ELF file that was judged: the script's interpreter, if any
+  std::string path;         // of the ELF file that was judged; for a script, of its interpreter
   std::string explanation;  // why it cannot be preloaded, and what to do; empty if it can
 };
 
 // Judges the program at `path`. Follows "#!" lines, through /usr/bin/env too, as the kernel does.
 ProgramInfo judge_program(const std::string& path);
 
-// The dynamic section of a program or library. Empty `fault` means that it could be read, and is a
-// 64-bit file for this machine.
+// The dynamic section of a program or library. An empty `fault` means that it could be read and that the file is a
+// 64-bit one for this machine.
 struct DynamicSection {
   std::string fault;
   std::string soname;

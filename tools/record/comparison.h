@@ -1,5 +1,5 @@
-// What differs between two recordings: kernels, shapes, counts and times. A kernel is its symbol: images, GPUs and
-// parameters differ between versions of one engine, and are added up.
+// Compares two recordings: kernels, shapes, counts and times. Kernels are identified by their symbols alone: images,
+// GPUs and parameters differ between versions of one engine, so records of one symbol are added up.
 #pragma once
 
 #include <set>
@@ -16,7 +16,7 @@ namespace fibshim::tools {
 struct ComparedKernel {
   uint64_t launches = 0;
   uint64_t nodes = 0;
-  uint64_t runs = 0;  // that CUPTI told of, eagerly and in graphs
+  uint64_t runs = 0;  // reported by CUPTI, eager ones and those in graphs
   uint64_t replayed = 0;
   double ns = 0;       // GPU time
   double mean_ns = 0;  // of a run or launch; 0: not measured
@@ -39,7 +39,8 @@ struct Comparison {
   bool is_equal() const { return only_in_a.empty() && only_in_b.empty() && differences.empty(); }
 };
 
-// Times differ where the means are further apart than so many percent of the smaller one. All by falling GPU time.
+// Times differ if the means differ by more than this percentage of the smaller one. All lists are sorted by falling
+// GPU time.
 Comparison compare_recordings(const Recording& a, const Recording& b, double tolerance_percent);
 
 std::string comparison_text(const Comparison& comparison);

@@ -1,5 +1,5 @@
-// What a config folder would do with the launches of a kernel that was recorded, and which clause is in the way.
-// The shim's own plan decides.
+// Explains what a config folder would do with the launches of a recorded kernel, and which clause prevents a
+// replacement. The shim's own plan decides.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -8,15 +8,16 @@
 namespace fibshim::tools {
 
 struct ExplainedLaunch {
-  std::string launch;  // its grid and block, and what of its parameters is not as most often
+  std::string
+      launch;  // its grid and block, and the parameters that differ from the commonest values
   std::string pattern;
   std::string outcome;  // of kOutcomes
-  std::string why;      // the solution of a hit, the clause that does not hold, ...
+  std::string why;      // a hit's solution, the clause that does not hold, ...
 };
 
-// Of every recorded geometry, and of every recorded value of each parameter. A recording keeps the values of
-// each parameter, not which came together: what varies is tried one at a time, the rest as most often.
-// `model` and `snapshot` are one folder's.
+// Explains a launch for every recorded geometry, and for every recorded value of each parameter. A recording keeps the
+// values of each parameter, but not which of them came together: so one parameter at a time is varied, and the others
+// have their commonest value. `model` and `snapshot` are of the same folder.
 std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
                                               const KernelRecord& kernel);
 

@@ -6,10 +6,10 @@
 
 namespace fibshim::tools {
 
-// Of "FILE", what `record -o` wrote: "FILE.images"; of a folder of recordings: "images" in it.
+// The folder of a recording's images: "FILE.images" for a FILE of `record -o`; "images" in a folder of recordings.
 std::string kept_images_folder(const std::string& recording);
 
-// The image that the kernel came from; checked against its hash. The error says what to do.
+// The image from which the kernel was loaded, checked against its hash. The error says what to do.
 Result<std::string> read_kept_image(const std::string& recording, const KernelRecord& kernel);
 
 struct KeptImages {
@@ -17,7 +17,7 @@ struct KeptImages {
   uint64_t bytes = 0;
 };
 
-// Puts the images of a folder of recordings beside the file made of it, in the place of those of an earlier one.
+// Copies the images of a folder of recordings beside the file that was made from it. They replace an earlier file's.
 Result<KeptImages> move_kept_images(const std::string& folder, const std::string& file);
 
 }  // namespace fibshim::tools

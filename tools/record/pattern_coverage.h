@@ -1,5 +1,5 @@
-// How the patterns of a config folder stand to the kernels of engines: which each fits, what comes nearest to
-// one that fits nothing, and which kernels no pattern fits. The shim's own matcher and fit decide.
+// Compares the patterns of a config folder with the kernels of engines: which kernels each pattern fits, which kernel
+// is nearest to a pattern that fits none, and which kernels no pattern fits. The shim's own matcher and fit decide.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace fibshim::tools {
 
-// With all the images that have it, one for each GPU, say.
+// A kernel and all the images that contain it, for example one for each GPU.
 struct FoundKernel {
   const KnownKernel* kernel;  // of the first of them
   std::set<std::string> origins;
@@ -21,11 +21,12 @@ struct FoundKernel {
 
 struct PatternCoverage {
   std::string label;
-  std::string symbol;  // as the pattern asks for it
+  std::string symbol;  // as the pattern writes it
   std::vector<FoundKernel> fits;
-  // The symbol fits, the parameters do not; where it fits a kernel, without those that another pattern fits.
+  // Kernels whose symbol fits and whose parameters do not. If `fits` is not empty, without those that another pattern
+  // fits.
   std::vector<FoundKernel> other_params;
-  // Where it fits nothing: the kernel whose symbol comes nearest, if one is near, what is between, and a
+  // If the pattern fits nothing: the kernel with the most similar symbol, if one is similar, the difference, and a
   // pattern that fits that kernel, if there is one.
   std::optional<FoundKernel> nearest;
   std::string why_not;
@@ -33,15 +34,15 @@ struct PatternCoverage {
 };
 
 struct Coverage {
-  // Whether every pattern fits a kernel, and no kernel has other parameters than all patterns for its symbol.
+  // True if every pattern fits a kernel, and no kernel has other parameters than all patterns for its symbol.
   bool is_whole() const;
 
-  std::vector<PatternCoverage> patterns;     // in the order of trial
-  std::vector<FoundKernel> unknown_kernels;  // that no pattern fits
+  std::vector<PatternCoverage> patterns;     // in the order in which the shim tries them
+  std::vector<FoundKernel> unknown_kernels;  // those that no pattern fits
   size_t kernel_count = 0;                   // in all
 };
 
-// `kernels` must outlive what is returned.
+// `kernels` must outlive the result.
 Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels);
 
 nlohmann::ordered_json coverage_json(const Coverage& coverage);

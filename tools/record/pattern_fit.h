@@ -1,4 +1,4 @@
-// How the patterns of a config folder stand to a kernel that was recorded: which fit, which fit its
+// Compares the patterns of a config folder with a recorded kernel: which fit, which fit its
 // name but not the rest, and why not.
 #pragma once
 
@@ -10,11 +10,11 @@ namespace fibshim::tools {
 struct PatternFit {
   std::string label;
   bool fits;        // symbol, parameters and image; a launch's `where` may still not hold
-  std::string why;  // it does not fit, or what became of launches that it fits
+  std::string why;  // why the pattern does not fit; if it fits, why launches kept the original
   SymbolMatch match;
 };
 
-// In the order of trial.
+// All patterns whose symbol fits, in the order in which the shim tries them.
 std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecord& kernel);
 
 }  // namespace fibshim::tools

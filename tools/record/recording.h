@@ -1,6 +1,6 @@
-// What was recorded of a program's launches: by the shim, a binary file for each process
-// (shim/abi/recording_format.h), and in the JSON Lines that `fibshim record` makes of all of them. Both
-// are data from elsewhere: every number is checked before it is used.
+// The recording of a program's launches. The shim writes a binary file for each process
+// (shim/abi/recording_format.h); `fibshim record` makes JSON Lines of all of them. Both
+// are untrusted: every number is checked before it is used.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct Times {
   void add(const Times& other);
 };
 
-// Runs that CUPTI told of. The first of each process are warm-up.
+// Runs that CUPTI reported. The first ones of each process are warm-up.
 struct Runs {
   Times warm_up;
   Times steady;
@@ -28,7 +28,7 @@ struct Runs {
   void add(const Runs& more);
   uint64_t count() const { return saturating_add(warm_up.count, steady.count); }
   uint64_t sum_ns() const { return saturating_add(warm_up.sum_ns, steady.sum_ns); }
-  // Those that a mean is taken of: all, where none came after the warm-up.
+  // The runs of which a mean is computed: those after the warm-up; the warm-up itself if there are no others.
   const Times& typical() const { return steady.count != 0 ? steady : warm_up; }
 };
 
@@ -42,13 +42,13 @@ struct GeometryCounts {
   void add(const GeometryCounts& more);
 };
 
-// A geometry, and whether the runs were in graphs. Zeros: those that found no room.
+// A geometry, and whether the runs were in graphs. A geometry of zeros stands for all for which there was no room.
 using RunKey = std::pair<Geometry, bool>;
 
 struct KernelRecord {
   std::string symbol;
   std::string image;  // "xxh128:" and 32 digits; empty: not known
-  std::string code;   // "code:" and 32 digits; empty: the image is no single cubin
+  std::string code;   // "code:" and 32 digits; empty: the image is not a single cubin
   RecordedImage image_kind = RecordedImage::unknown;
   uint32_t sm = 0;
   bool has_params = false;
@@ -57,24 +57,25 @@ struct KernelRecord {
   uint64_t nodes = 0;
   uint64_t failed = 0;
   std::map<Geometry, GeometryCounts> geometries;
-  GeometryCounts other;                   // geometries that found no room
+  GeometryCounts other;                   // all geometries for which there was no room
   std::map<uint32_t, uint64_t> outcomes;  // index into kOutcomes -> launches and nodes
   std::map<RunKey, Runs> runs;
-  // Another kernel of this process has the same name and geometry: runs of both are with the first of them.
+  // Another kernel of this process has the same name and geometry: the first of them has the runs of both.
   bool shares_runs = false;
 
-  // A name that ran and that the host did not launch: what was launched in place of its kernels, or by other ways.
+  // True if a kernel of this name ran that the host did not launch: a replacement, or launched in a way that the
+  // shim does not see.
   bool only_ran() const { return launches == 0 && nodes == 0 && failed == 0 && !runs.empty(); }
   Runs all_runs(bool in_graph) const;
   Runs all_runs() const;
-  // Those of runs that a mean is taken of; else all that were measured with events.
+  // The times of the runs of which a mean is computed; without runs, all that were measured with events.
   Times times() const;
-  // GPU time: of what CUPTI told, and of the other launches, for which measured ones of their geometry stand, else of
-  // the kernel. 0 where nothing was measured.
+  // GPU time: the runs that CUPTI reported, plus an estimate for the other launches from the mean of their geometry,
+  // else of the kernel. 0 if nothing was measured.
   double estimated_ns() const;
   // One for each parameter.
   std::vector<ParamType> param_types() const;
-  // Null where none was kept.
+  // Null if none was kept.
   const Geometry* commonest_geometry() const;
 
  private:
@@ -82,7 +83,7 @@ struct KernelRecord {
   double estimated_by_events_ns() const;  // of all launches
 };
 
-// From the begin of a GPU's first kernel to the end of its last.
+// `span_ns`: from the begin of a GPU's first kernel to the end of its last.
 struct DeviceTime {
   uint64_t device = 0;
   uint64_t span_ns = 0;
@@ -114,7 +115,7 @@ struct Recording {
   std::vector<RecordedProcess> processes;
   std::vector<KernelRecord> kernels;  // by falling GPU time, then launches, then symbol
   std::vector<RefusedFile> refused;
-  uint64_t kernels_left_out = 0;  // of JSON Lines: for the limit's sake
+  uint64_t kernels_left_out = 0;  // in JSON Lines: kernels beyond the size limit
 
   uint64_t sum_of(uint64_t KernelRecord::*member) const;
   uint64_t launches() const { return sum_of(&KernelRecord::launches); }  // without nodes
@@ -125,15 +126,15 @@ struct Recording {
   void sort_kernels();
 };
 
-// What one file may make the reader read: above what any limit that makes sense lets a shim write.
+// Limits for one file. They are above all that a shim writes with a sensible limit.
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 inline constexpr uint32_t kMaxRecordedParams = 4096;
 
-// Reads every recording in the folder and adds those of one kernel up: symbol, image, GPU and
-// parameters alike. A missing folder is an empty one; the error says why it cannot be read.
+// Reads every recording in the folder and adds up the records of the same kernel (symbol, image, GPU and
+// parameters). A missing folder is an empty recording. The error says why the folder cannot be read.
 tl::expected<Recording, std::string> read_recording_folder(const std::string& folder);
 
-// The same of one file's bytes. `name` is what it goes by.
+// The same for the bytes of one file. `name` is used in messages.
 Recording read_recording_file(const std::string& name, std::string_view bytes);
 
 }  // namespace fibshim::tools

@@ -1,5 +1,5 @@
-// What `fibshim record --summary` says of a recording: where the GPU's time went, how much of it the patterns of a
-// folder know, and how much was replaced.
+// The text of `fibshim record --summary`: how the GPU's time was spent, for how much of it a folder has
+// patterns, and how much was replaced.
 #pragma once
 
 #include <map>
@@ -21,10 +21,10 @@ struct Summary {
       replacements;  // a solution's kernel -> its definition, or several
 };
 
-// The definition in whose place the kernel ran; empty: it is the host's own.
+// The definition whose original the kernel replaced; empty if it is a kernel of the host.
 std::string replaced_definition(const Summary& summary, const KernelRecord& kernel);
 
-// `top`: so many kernels; 0: all.
+// `top`: how many kernels to list; 0: all.
 std::string summary_text(const Summary& summary, uint32_t top);
 nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top);
 
