@@ -78,7 +78,7 @@ nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& rep
           {"diagnostics", std::move(findings)}};
 }
 
-// Writes the list of files that a signature of the folder stands for. Empty, or why not.
+// Writes the list of files that a signature of the folder covers. Returns why that failed, or "".
 std::string write_manifest(const std::string& folder, const CheckReport& report) {
   if (report.error_count > 0) return "has mistakes; no manifest was written";
   const std::vector<ManifestEntry>& entries = report.manifest.entries;
@@ -95,7 +95,7 @@ std::string write_manifest(const std::string& folder, const CheckReport& report)
   return "";
 }
 
-// Takes away what nobody but the owner needs: the right to write of a folder and all below it.
+// Removes the write permission of everybody but the owner from a folder and all below it.
 void fix_modes(const std::string& folder) {
   namespace fs = std::filesystem;
   constexpr fs::perms kOthers = fs::perms::group_write | fs::perms::others_write;
@@ -115,7 +115,7 @@ void fix_modes(const std::string& folder) {
   }
 }
 
-// Writes the SHA-256 that each image has into the solution that states another.
+// Corrects the SHA-256 in solutions that state another one than their image has.
 void fix_sums(const FolderModel& model) {
   for (const SolutionSpec& solution : model.solutions) {
     for (const SolutionImage& image : solution.images) {
@@ -139,7 +139,7 @@ void fix_sums(const FolderModel& model) {
   }
 }
 
-// Where a line's character begins, from 1; npos: the text has none such.
+// The byte at which a character begins. `line` and `column` count from 1. npos if the text has no such place.
 size_t byte_at(std::string_view text, uint32_t line, uint32_t column) {
   size_t at = 0;
   for (uint32_t i = 1; i < line; ++i) {
@@ -155,10 +155,10 @@ size_t byte_at(std::string_view text, uint32_t line, uint32_t column) {
   return at;
 }
 
-// Writes the one key that a misspelt one must be. True: some were.
+// Replaces misspelt keys for which only one correct key is possible. Returns true if it has replaced any.
 bool fix_keys(const std::vector<Diagnostic>& findings) {
   bool has_fixed = false;
-  // From the end of each file, so that the places before it stay.
+  // From the end of each file, so that the places of earlier findings stay valid.
   for (auto one = findings.rbegin(); one != findings.rend(); ++one) {
     if (one->rule != Rule::unknown_key || one->meant.empty()) continue;
     auto text = read_file(one->place.file, kMaxJsonBytes);
@@ -177,7 +177,7 @@ bool fix_keys(const std::vector<Diagnostic>& findings) {
   return has_fixed;
 }
 
-// What needs no judgement: rights, then keys, then sums.
+// Fixes what needs no judgement: permissions, then keys, then sums.
 void fix_folder(const std::string& folder, const CheckOptions& given) {
   FolderModel model;
   CheckReport report;
@@ -211,7 +211,7 @@ struct Arguments {
   CheckOptions options;
 };
 
-// False, after a message: one of the files cannot be read.
+// Prints a message and returns false if one of the files cannot be read.
 bool read_kernels(const std::vector<std::string>& paths, KernelList* list) {
   bool is_fine = true;
   for (const std::string& path : paths) {
@@ -238,7 +238,7 @@ std::string against_text(const KernelList& kernels, const Coverage& coverage) {
                      coverage_text(coverage));
 }
 
-// False, after a message: the GPUs of this machine cannot be asked.
+// Prints a message and returns false if the driver cannot report the GPUs of this machine.
 bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
   const DriverInfo driver = ask_driver();
   if (!driver.fault.empty()) print_message("check", "--gpu: " + printable(driver.fault));
@@ -246,7 +246,7 @@ bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
   return driver.fault.empty();
 }
 
-// With what was measured.
+// Adds the findings about measurements.
 class FolderLintWithTimes : public CheckLint {
  public:
   using CheckLint::CheckLint;
@@ -256,7 +256,7 @@ class FolderLintWithTimes : public CheckLint {
   }
 };
 
-// Checks one folder, and writes what was asked for. False: it has an error.
+// Checks one folder, and fixes it or writes its manifest if asked to. Returns false if it has an error.
 bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
   FolderLintWithTimes lint(arguments.sms);
   CheckOptions options = arguments.options;

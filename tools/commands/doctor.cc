@@ -1,5 +1,5 @@
-// fibshim doctor: looks at everything that the shim needs on this machine, one by one, and says
-// what is missing and what to do. What may crash or hang (a driver, a library's start-up) is tried
+// fibshim doctor: checks everything that the shim needs on this machine, one thing at a time, and says
+// what is missing and what to do. Whatever may crash or hang (a driver, a library's start-up) is tried
 // in a child process with a time limit.
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -30,11 +30,11 @@
 namespace fibshim::tools {
 namespace {
 
-// A driver's start-up takes up to some seconds per GPU when no persistence daemon runs.
+// Without a persistence daemon, a driver takes up to some seconds per GPU to start.
 constexpr double kProbeTimeoutS = 60;
-// A counters file with all its series and a shard for each of many threads.
+// The size of a counters file with all its series and a shard for each of many threads.
 constexpr uint64_t kWantedStatsBytes = 64 << 20;
-// After so many a pattern that has fitted none is worth a word.
+// After so many kernels, a pattern that has fitted none is reported.
 constexpr uint64_t kEnoughKernels = 10'000;
 
 enum class Status : uint8_t { ok, note, warning, error };
@@ -55,8 +55,8 @@ struct Finding {
 
 using Probe = judge::WorkerEnd;
 
-// Runs `body` in a child that ends with its return value. This program has one thread, so the
-// child may do what it likes.
+// Runs `body` in a child that ends with its return value. This program has only one thread, so the
+// child may call anything.
 Probe run_probe(const std::function<int()>& body) {
   Probe probe = judge::run_worker([&](const judge::Tell&) { _exit(body()); },
                                   [](const nlohmann::ordered_json& /*message*/) {}, kProbeTimeoutS);
@@ -64,14 +64,14 @@ Probe run_probe(const std::function<int()>& body) {
   return probe;
 }
 
-// In the child: prints one line and ends with `code`.
+// Called in the child. Prints one line and returns `code`.
 int say(const std::string& line, int code) {
   fmt::print("{}", line);
   fflush(stdout);
   return code;
 }
 
-// In the child. Exit code 0, 1 no driver, 2 no GPU.
+// Called in the child. Returns the exit code: 0, 1 without a driver, 2 without a GPU.
 int probe_driver() {
   const DriverInfo driver = ask_driver();
   if (driver.path.empty()) return say(driver.fault, 1);
@@ -100,7 +100,7 @@ Finding check_driver() {
 
 // ---- the installation
 
-// Everything must be from one build: the shim, the loader and this program.
+// The shim, the loader and this program must be from one build.
 Finding check_versions() {
   std::string detail = fmt::format("fibshim {}, glibc {}", kVersion, gnu_get_libc_version());
   utsname system{};
@@ -114,7 +114,7 @@ Finding check_versions() {
   return {"versions", Status::ok, detail, ""};
 }
 
-// What differs inside containers, where it is so.
+// Tells what differs inside a container, if this program runs in one.
 Finding check_container() {
   const std::vector<std::string> hints = container_hints();
   if (hints.empty()) return {"container", Status::ok, "no sign of one", ""};
@@ -150,7 +150,7 @@ Finding check_shim_library() {
   return {"shim_library", Status::ok, detail, ""};
 }
 
-// Preloads it for real: this program starts itself, and the linker complains when it cannot.
+// Really preloads the shim: this program starts itself, and the linker complains if it cannot load it.
 Finding check_preload() {
   const std::string path = shim_library_path();
   const Probe probe = run_probe([&path] {
@@ -171,7 +171,7 @@ Finding check_preload() {
       "is it built for an older glibc or another machine than this one?"};
 }
 
-// A library that the shim opens, by its one entry point.
+// Checks a library that the shim opens, by calling its one entry point.
 template <class Api>
 Finding check_opened_library(const char* name, const std::string& path, const char* entry_point,
                              uint32_t version) {
@@ -231,7 +231,7 @@ Finding check_config_folder(const SettingValues& settings) {
           status == Status::ok ? "" : fmt::format("'fibshim check {}' shows them", folder)};
 }
 
-// The nearest folder above `path`, or itself, that exists.
+// The nearest existing folder: `path` or one above it.
 std::filesystem::path existing_folder(std::filesystem::path path) {
   std::error_code error;
   while (!std::filesystem::exists(path, error) && path.has_relative_path()) {
@@ -275,7 +275,7 @@ Finding check_stats_folder(const SettingValues& settings) {
   return {"stats_dir", Status::ok, detail, ""};
 }
 
-// Processes that run without the folder that they were given, which only their own warning has told.
+// Finds processes that run without the folder that they were given. So far only a warning in their own logs says so.
 Finding check_folders_in_force(const SettingValues& settings) {
   const auto folder = read_counters_folder(settings[SettingId::stats_dir].value);
   std::vector<std::string> refusals;
@@ -299,7 +299,7 @@ Finding check_folders_in_force(const SettingValues& settings) {
       "correct the folder: they try it again within a minute; or move them with 'fibshim swap'"};
 }
 
-// Of each folder in force the patterns that no kernel has fitted, once enough kernels ran to tell.
+// Finds patterns that no kernel has fitted, in each folder in use whose processes ran enough kernels to tell.
 Finding check_unused_patterns(const SettingValues& settings) {
   struct Use {
     size_t processes = 0;
@@ -322,7 +322,7 @@ Finding check_unused_patterns(const SettingValues& settings) {
   std::vector<std::string> unused;
   for (const auto& [path, use] : uses) {
     const CheckReport report = check_folder(path);
-    if (report.snapshot == nullptr) continue;  // changed since
+    if (report.snapshot == nullptr) continue;  // the folder has changed since
     std::vector<std::string> labels;
     for (uint32_t i = 0; i < report.snapshot->patterns.count; ++i) {
       const Pattern& pattern = report.snapshot->begin(report.snapshot->patterns)[i];
@@ -367,7 +367,7 @@ Finding check_program(const std::string& name) {
     return {"program", Status::error, fmt::format("{}: not found", name), ""};
   }
   const ProgramInfo program = judge_program(path);
-  // Of a script the interpreter is what is preloaded; what it starts is another question.
+  // For a script, the library is preloaded into the interpreter. Programs that it starts are not checked.
   const std::string script =
       program.path == path ? "" : fmt::format("{} is a script for {}; ", path, program.path);
   if (!program.explanation.empty()) {
@@ -396,7 +396,7 @@ std::string to_text(const std::vector<Finding>& findings,
       out += fmt::format("        pid {} {}: {}\n", process.pid,
                          process.shim.empty() ? "has no shim" : "has the shim",
                          printable(process.command));
-      // An earlier installation may still run in it.
+      // The process may still run an earlier installation's shim.
       if (!process.shim.empty() && process.shim != shim_library_path()) {
         out += fmt::format("          another one: {}\n", printable(process.shim));
       }

@@ -1,4 +1,4 @@
-// fibshim env: every setting, the value that a program started from here would get, and why.
+// fibshim env: for every setting, the value that a program started from here would get, and why.
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ nlohmann::ordered_json to_json(const SettingValues& settings) {
   return document;
 }
 
-// What of FIBSHIM_CONFIG's later folders is not used, a line for each kind of thing.
+// What is not used of FIBSHIM_CONFIG's later folders because an earlier one hides it; one line for each kind.
 std::string shadows_text(const std::vector<Shadowed>& shadowed) {
   std::map<std::string, std::set<std::string>> names;
   for (const Shadowed& one : shadowed) names[one.kind].insert(one.name);
@@ -83,7 +83,7 @@ std::string to_table(const SettingValues& settings) {
   return format_table(rows) + shadows_text(settings.shadowed);
 }
 
-// Tells of everything that is not as its author meant it. True when there was something.
+// Prints every setting that cannot mean what its author intended. Returns true if there was one.
 bool report_mistakes(const SettingValues& settings) {
   bool found = false;
   for (const SettingValue& setting : settings.values) {

@@ -1,5 +1,5 @@
 // fibshim explain: what a config folder would do with the launches of a recorded kernel, and which clause
-// keeps one from being redirected. Nothing runs.
+// prevents a replacement. Runs nothing on a GPU.
 #include <nlohmann/json.hpp>
 
 #include "tools/base/diagnostics_output.h"

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the demo folder's files: one definition, and what belongs to it.
+// The files to copy from the demo folder: one definition, and all that belongs to it.
 constexpr const char* kFiles[] = {
     "definitions/rmsnorm_h4096.json",
     "patterns/torch-rms-norm-bf16.json",
@@ -28,9 +28,9 @@ constexpr const char* kFiles[] = {
     "solutions/fibshim/rmsnorm.sm_100.cubin",
 };
 
-// Empty, or why not.
+// Returns why the folder could not be written, or "".
 std::string write_folder(const std::string& folder) {
-  (void)umask(umask(0) | 022);  // what others can write is not trusted
+  (void)umask(umask(0) | 022);  // files that others can write are not trusted
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_empty(folder, error)) return "exists, and is not empty";
   for (const char* const file : kFiles) {
@@ -74,7 +74,7 @@ int init_command(int argc, const char* const* argv) {
     print_message("init", "{}: {}", printable(folder), printable(fault));
     return kExitWrong;
   }
-  // As they can be pasted: the command as a shell finds it.
+  // The commands are printed so that they can be pasted, with fibshim as a shell finds it.
   std::error_code error;
   const std::string own = own_path();
   const bool is_on_path = fs::equivalent(find_program("fibshim"), own, error);

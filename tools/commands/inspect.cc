@@ -1,6 +1,6 @@
-// fibshim inspect: what a GPU image, or a host program or library with images inside, holds, and
-// what a running process has of the shim. The numbers are those that the loader checks solutions
-// against.
+// fibshim inspect: shows the contents of a GPU image, or of a host program or library with images inside, and
+// which parts of the shim a running process has. The numbers are those against which the loader checks
+// solutions.
 
 #include <nlohmann/json.hpp>
 
@@ -17,10 +17,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A framework's largest library has somewhat more than one GB.
+// The largest library of a framework has a little more than one GB.
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 
-// Appends what the file holds, and its problems.
+// Appends the contents of a file. Returns its problems.
 Result<std::vector<std::string>> inspect_file(const std::string& path, const KernelGlobs& globs,
                                               JsonWriter* json, std::string* text) {
   const auto bytes = read_file(path, kMaxLibraryBytes);
@@ -50,8 +50,8 @@ Result<std::vector<std::string>> inspect_file(const std::string& path, const Ker
 
 std::string text_of(const Json& json) { return printable(json.get<std::string>()); }
 
-// The counters of a process: those files that it has mapped, seen through its own root, so that a
-// process in a container is read, too.
+// The counters of a process: the files that it has mapped, opened through its own root, so that this
+// works for a process in a container, too.
 Json counters_json(const ProcessInfo& process) {
   Json out = Json::array();
   for (const std::string& path : process.counters) {
@@ -198,7 +198,7 @@ int inspect_command(int argc, const char* const* argv) {
     const auto problems = inspect_file(path, globs, wants_json ? &json : nullptr, &text);
     if (!problems) {
       is_fine = false;
-      // Messages about reading name the path already.
+      // Messages about a failed read already contain the path.
       const std::string& reason = problems.error().message;
       print_message("inspect", printable(reason.find(path) == std::string::npos
                                              ? fmt::format("{}: {}", path, reason)

@@ -1,8 +1,8 @@
 // fibshim record: runs a program under the shim with every launch recorded, gathers the processes'
 // recordings into one file of JSON Lines while it runs, and ranks the kernels of such a file.
 //
-// The shim writes one binary file for each process into a folder beside the output. What is gathered
-// replaces the output at once (rename), so that whoever reads it always finds a whole recording.
+// The shim writes one binary file for each process into a folder beside the output. Each gathering
+// replaces the output by rename, so that a reader always finds a whole recording.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kGatherEvery = std::chrono::seconds(1);
-constexpr int kGatherShare = 20;  // gathering takes at most one part in so many of the time
+constexpr int kGatherShare = 20;  // gathering takes at most 1/20 of the time
 
 struct Options {
   std::string output;
@@ -64,7 +64,7 @@ class Gatherer {
   Gatherer(const Options& options, std::string folder)
       : options_(options), folder_(std::move(folder)) {}
 
-  // Reads what the processes have recorded, and replaces the output if that is more than before.
+  // Reads what the processes have recorded, and replaces the output if there is more than before.
   bool gather(bool is_last) {
     auto recording = read_recording_folder(folder_);
     if (!recording) {
@@ -100,7 +100,7 @@ class Gatherer {
   uint64_t bytes_ = 0;
 };
 
-// What is missing from the recording, and why.
+// Prints what is missing from the recording, and why.
 void report_losses(const Recording& recording) {
   for (const RefusedFile& refused : recording.refused) {
     print_message("record", "{}: {}", printable(refused.file), printable(refused.reason));
@@ -144,7 +144,7 @@ class Progress {
     const std::string text = fmt::format("fibshim record: {} s: {}, {}", seconds, gatherer.counts(),
                                          format_bytes(gatherer.bytes()));
     if (!is_on_) return;
-    // On a terminal one line, written over and over.
+    // On a terminal, one line is overwritten again and again.
     write_text(is_terminal_ ? "\r\x1b[K" + text : text + "\n");
     is_shown_ = is_terminal_;
   }
@@ -177,7 +177,7 @@ sigset_t watched_signals() {
                                  const sigset_t& signals) {
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   const auto name_of = [](SettingId id) { return kSettings[static_cast<size_t>(id)].name; };
-  // A percent sign in the path stands for itself.
+  // The setting expands "%": escape it, so that the path is taken literally.
   std::string pattern;
   for (const char c : folder) pattern += c == '%' ? "%%" : std::string(1, c);
   setenv(name_of(SettingId::record), pattern.c_str(), 1);
@@ -199,7 +199,7 @@ sigset_t watched_signals() {
   _exit(run_command(static_cast<int>(argv.size()), argv.data()));
 }
 
-// Gathers until the program ends. Returns its status as waitpid gives it.
+// Gathers until the program ends. Returns its status as waitpid reports it.
 int follow(pid_t program, Gatherer* gatherer, Progress* progress) {
   const sigset_t signals = watched_signals();
   auto next = Clock::now() + kGatherEvery;
@@ -212,7 +212,7 @@ int follow(pid_t program, Gatherer* gatherer, Progress* progress) {
                               static_cast<long>(ns % 1000000000)};
     siginfo_t info;
     const int signal = sigtimedwait(&signals, &info, &timeout);
-    // The terminal's own signals reach the program without us.
+    // Signals of the terminal reach the program directly, so only those of processes are passed on.
     if (signal > 0 && signal != SIGCHLD && info.si_code <= 0) kill(program, signal);
     if (signal > 0 || Clock::now() < next) continue;
     const auto begin = Clock::now();
@@ -238,7 +238,7 @@ bool make_folder(const std::string& folder) {
   return false;
 }
 
-// Puts what was kept of images beside the output. False: that failed.
+// Copies the kept images beside the output. Returns false on failure.
 bool keep_images(const Options& options, const std::string& folder) {
   const auto kept = move_kept_images(folder, options.output);
   if (!kept) {
@@ -256,7 +256,7 @@ bool keep_images(const Options& options, const std::string& folder) {
 
 // ---- tensors
 
-// The folders whose patterns say what is a call of which definition.
+// Reads the folders whose patterns tell which launch is a call of which definition.
 bool read_model(const Options& options, FolderModel* model) {
   const std::string config =
       options.config.empty() ? resolve_settings({})[SettingId::config].value : options.config;
@@ -274,7 +274,7 @@ bool read_model(const Options& options, FolderModel* model) {
   return false;
 }
 
-// Puts the plan where the processes look for it. False: there is none.
+// Writes the plan where the processes look for it. Returns false if there is none.
 bool plan_tensors(const Options& options, const std::string& folder) {
   FolderModel model;
   if (!read_model(options, &model)) return false;
@@ -287,7 +287,7 @@ bool plan_tensors(const Options& options, const std::string& folder) {
   return fault.empty();
 }
 
-// Makes the dataset. False: not all of it.
+// Makes the dataset. Returns false if a part of it is missing.
 bool keep_tensors(const Options& options, const std::string& folder) {
   FolderModel model;
   if (!read_model(options, &model)) return false;
@@ -310,7 +310,7 @@ bool keep_tensors(const Options& options, const std::string& folder) {
   return kept->faults.empty();
 }
 
-// Gathers a last time. False: not all of it could be read or written.
+// Gathers for the last time. Returns false if something could not be read or written.
 bool finish(const Options& options, const std::string& folder, Gatherer* gatherer) {
   bool is_written = gatherer->gather(true) && keep_images(options, folder);
   if (!options.tensors.empty()) is_written = keep_tensors(options, folder) && is_written;
@@ -336,7 +336,7 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
   return is_written && recording.refused.empty();
 }
 
-// Before the program runs: what it records would find no place.
+// Creates the folder for the dataset before the program runs: otherwise its recording could be lost.
 bool make_tensors_folder(const Options& options) {
   std::error_code error;
   const mode_t before = umask(077);
@@ -382,7 +382,7 @@ int record_program(const Options& options) {
 
 // ---- the summary
 
-// The folder whose patterns are compared: the one that was named, else the one that was in force.
+// The folder whose patterns are compared: the one that was named, else the one that the program used.
 std::string config_of(const Options& options, const Recording& recording) {
   if (!options.config.empty()) return options.config;
   for (const RecordedProcess& process : recording.processes) {
@@ -429,7 +429,7 @@ int summarize(const Options& options) {
     summary.replacements = replacements_of(*report.snapshot);
     for (size_t i = 0; i < summary.fits.size(); ++i) {
       summary.fits[i] = fit_patterns(*report.snapshot, summary.recording.kernels[i]);
-      // What became of the launches was another folder's doing.
+      // The recorded outcomes of the launches come from another folder.
       if (was_in_force(summary.config, summary.recording)) continue;
       for (PatternFit& fit : summary.fits[i]) {
         if (fit.fits) fit.why.clear();

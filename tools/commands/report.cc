@@ -1,4 +1,4 @@
-// fibshim report: evaluation records as one HTML page.
+// fibshim report: draws evaluation records as one HTML page.
 #include <stdio.h>
 
 #include <filesystem>

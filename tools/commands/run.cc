@@ -27,11 +27,11 @@ struct Options {
   bool is_forced = false;
   bool prints_env = false;
   bool simulates = false;
-  std::string format = "shell";  // of what --print-env prints
+  std::string format = "shell";  // of --print-env
   std::vector<std::string> command;
 };
 
-// An option for a setting that takes one of some words.
+// Adds an option for a setting whose values are words of a list.
 void add_choice(CommandLine* line, const char* name, SettingId id, Options* options) {
   std::vector<std::string> choices;
   for (const char* choice : setting_info(id).choices) {
@@ -40,7 +40,7 @@ void add_choice(CommandLine* line, const char* name, SettingId id, Options* opti
   line->choice(name, &options->settings[id], std::move(choices), setting_info(id).meaning);
 }
 
-// AddressSanitizer and its siblings stop the program when a library comes before theirs.
+// AddressSanitizer and its relatives stop the program if a library comes before theirs.
 bool is_sanitizer(const std::string& library) {
   const std::string name = library.substr(library.rfind('/') + 1);
   return name.rfind("libasan.so", 0) == 0 || name.rfind("libtsan.so", 0) == 0 ||
@@ -48,12 +48,12 @@ bool is_sanitizer(const std::string& library) {
 }
 
 // The new LD_PRELOAD: the shim first, but behind sanitizers, and only once. A sanitizer that the
-// program itself needs is named in front, since it would otherwise be loaded after the shim.
+// program itself links is put in front, since it would otherwise be loaded after the shim.
 std::string preload_list(const std::string& shim, const char* existing,
                          const std::vector<std::string>& needed_by_program) {
   std::vector<std::string> sanitizers;
   std::vector<std::string> others;
-  // The linker takes colons and blanks alike.
+  // The linker accepts colons and blanks as separators.
   std::string text = existing == nullptr ? "" : existing;
   std::ranges::replace(text, ':', ' ');
   std::istringstream words(text);
@@ -69,7 +69,7 @@ std::string preload_list(const std::string& shim, const char* existing,
   return fmt::format("{}", fmt::join(sanitizers, ":"));
 }
 
-// False: leave with *exit_code.
+// If this returns false, the command must return *exit_code.
 bool parse(int argc, const char* const* argv, Options* options, int* exit_code) {
   CommandLine line("run", "Runs a program under the shim", "[OPTIONS] [--] COMMAND [ARGUMENTS...]",
                    "the program's own; 1 the folder or the installation is wrong, and nothing was "
@@ -101,12 +101,12 @@ bool parse(int argc, const char* const* argv, Options* options, int* exit_code) 
   return is_fine;
 }
 
-// Prints what is wrong with the folder to stderr. True when nothing keeps the program from running.
+// Prints what is wrong with the folder to stderr. Returns true if the program may run.
 bool check_config(const std::string& folder) {
   const CheckReport report = check_with_mistakes(folder);
   const FoundMistakes found = count_mistakes(folder, report);
   if (found.errors == 0) {
-    // The engine takes it, and the program runs; said once, in one line.
+    // The engine accepts the folder, and the program runs; one line tells of the mistakes.
     if (found.mistakes > 0)
       print_message("run", "{} {}", printable(folder), printable(found.words));
     return true;
@@ -120,7 +120,7 @@ bool check_config(const std::string& folder) {
   return false;
 }
 
-// True when the shim can be named in LD_PRELOAD and is there.
+// Returns true if the shim exists and its path can be written in LD_PRELOAD.
 bool find_shim(std::string* shim) {
   *shim = shim_library_path();
   if (shim->find_first_of(": \t\n") != std::string::npos) {
@@ -175,13 +175,13 @@ std::string slurm_export(const Variables& variables) {
 struct EnvFormat {
   const char* name;
   std::string (*text)(const Variables&);
-  const char* forbidden;  // in a value: the format has no way to say it
+  const char* forbidden;  // characters that the format cannot express in a value
 };
 constexpr EnvFormat kEnvFormats[] = {
     {"shell", shell_code, ""},
     {"docker", docker_env_file, "\n"},
     {"kubernetes", kubernetes_env, ""},
-    // srun splits at commas, and the shell that passes the option on at blanks.
+    // srun splits the list at commas, and the shell that passes the option on splits at blanks.
     {"slurm", slurm_export, ", \t\n'\"\\"},
 };
 

@@ -1,8 +1,8 @@
 // fibshim serve: the counters over HTTP, for Prometheus to scrape.
 //
-// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. Every connection has few
-// bytes and little time, and there are few of them at once: a client that does not behave takes a
-// place for some seconds and no more. One thread does it all, so nothing here is locked.
+// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. The bytes and the time of every
+// connection and the number of connections are limited: a hostile client occupies a place for some
+// seconds at most. One thread does all the work, so there are no locks.
 #include <signal.h>
 
 #include <chrono>
@@ -49,7 +49,7 @@ Answer metrics(const Options& options) {
   delete_old_counters(options.folder);
   const auto folder = read_counters_folder(options.folder);
   if (!folder) {
-    // Its words may name paths: they are for the operator, not for whoever asks.
+    // The error may contain paths: it is for the operator, not for the client.
     print_message("serve", "{}: {}", printable(options.folder), folder.error());
     return {http::status::internal_server_error, kPlain, "the counters cannot be read\n"};
   }
@@ -71,7 +71,7 @@ Answer answer(const Options& options, http::verb method, std::string_view target
 
 std::string_view view_of(beast::string_view text) { return {text.data(), text.size()}; }
 
-// One connection: one request, one answer. Keeps itself alive until both are done or time is up.
+// One connection with one request and one answer. It keeps itself alive until both are done or its time is up.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const Options& options, std::shared_ptr<void> place)
@@ -79,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     parser_.header_limit(kMaxHeaderBytes);
     // No body is ever read. (boost::none, for no limit, refuses all of them in Boost 1.74.)
     parser_.body_limit(UINT64_MAX);
-    // Once for the whole connection: a client that sends a byte now and then gains nothing.
+    // Set once for the whole connection: a client that sends a byte now and then gets no more time.
     stream_.expires_after(kConnectionTime);
   }
 
@@ -120,8 +120,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
                       [self = shared_from_this()](beast::error_code, size_t) { self->finish(); });
   }
 
-  // Half closed, then read to the end: closing while bytes of the client are unread would throw
-  // away the answer on its way.
+  // Closes the sending side, then reads to the end. Closing the socket while bytes of the client are unread
+  // would discard an answer that is still under way.
   void finish() {
     beast::error_code ignored;
     stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
@@ -144,7 +144,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   char rest_[1024];
   size_t drained_ = 0;
   const Options& options_;
-  std::shared_ptr<void> place_;  // given back when this ends
+  std::shared_ptr<void> place_;  // released with the connection
 };
 
 class Server {
@@ -159,7 +159,7 @@ class Server {
     acceptor_.async_accept([this](beast::error_code error, Tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) {
-        // Out of descriptors, mostly. Trying again at once would spin.
+        // Usually the process is out of descriptors. Another try at once would spin.
         retry_.expires_after(kPauseAfterFailure);
         retry_.async_wait([this](beast::error_code stopped) {
           if (!stopped) accept();
@@ -170,7 +170,7 @@ class Server {
       ++connections_;
       std::shared_ptr<void> place(nullptr, [this](void*) { on_place_free(); });
       std::make_shared<Connection>(std::move(socket), options_, std::move(place))->start();
-      // Beyond the limit clients wait in the kernel's queue, which is bounded, too.
+      // Clients beyond the limit wait in the kernel's queue, which is limited, too.
       if (connections_ < kMaxConnections) accept();
     });
   }
@@ -196,7 +196,7 @@ class Server {
   bool is_stopped_ = false;
 };
 
-// "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). Only numbers: nothing is looked up.
+// Parses "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). HOST must be a numeric address: names are not resolved.
 std::optional<Tcp::endpoint> parse_address(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
@@ -229,7 +229,7 @@ int serve(const Options& options, const std::string& listen, const Tcp::endpoint
   }
   asio::signal_set signals(context, SIGTERM, SIGINT);
   signals.async_wait([&](beast::error_code, int) {
-    // Connections that are under way get their answer: they end within their time.
+    // Open connections still get their answers; they end within their time limit.
     server->stop();
   });
   const Tcp::endpoint bound = server->endpoint();

@@ -1,8 +1,8 @@
-// fibshim suggest: begins a config folder for a kernel that was recorded: the pattern that recognises
-// its launches, the definition that they are calls of, and what a solution needs but the kernel.
+// fibshim suggest: begins a config folder for a recorded kernel: a pattern that recognises
+// its launches, a definition of what they compute, and all that a solution needs except the kernel.
 //
-// What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
-// never changed is asked for, every buffer that may be written counts as written.
+// What a recording cannot tell is chosen so that the pattern does not match too much: a value that
+// never changed is required, and every buffer that may be written counts as written.
 
 #include <filesystem>
 #include <fstream>
@@ -36,7 +36,8 @@ nlohmann::json match_of(const std::string& pattern) {
   return value.is_object() && value.contains("match") ? value["match"] : nlohmann::json();
 }
 
-// Numbered where the folder has the name for another kernel, told by what its pattern matches.
+// Suggests names with a number if the folder uses the plain one for another kernel, that is, if its pattern there has
+// another "match".
 Suggestion suggest_free_name(const Recording& recording, const KernelRecord& kernel,
                              const Options& options) {
   constexpr unsigned kMostOfOneName = 1000;
@@ -50,16 +51,17 @@ Suggestion suggest_free_name(const Recording& recording, const KernelRecord& ker
   }
 }
 
-// Whether somebody wrote the kernel there: it is theirs from then on.
+// True if somebody has written the kernel there: it is never overwritten then.
 bool is_written_kernel(const fs::path& path) {
   if (path.filename() != "kernel.cu" || !fs::exists(path)) return false;
   const auto text = read_file(path, kMaxJsonBytes);
   return !text || text->find(kUnwrittenKernel) == std::string::npos;
 }
 
-// True when all were written, but for a kernel that somebody wrote; none is when one is there already.
+// Returns true if all files were written, except for a kernel that somebody has written. If a file exists already,
+// writes none, unless --force is given.
 bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
-  (void)umask(umask(0) | 022);  // what others can write is not trusted
+  (void)umask(umask(0) | 022);  // files that others can write are not trusted
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
     if (options.is_forced || !fs::exists(path)) continue;

@@ -28,7 +28,7 @@ struct Options {
   bool is_on = false;
   bool is_rollback = false;
   bool is_dry_run = false;
-  std::string wait;  // seconds as given; empty: does not wait
+  std::string wait;  // seconds as given; empty: do not wait
   bool wants_link = false;
   bool wants_json = false;
   double wait_seconds = kDefaultWaitSeconds;
@@ -43,7 +43,7 @@ std::string destination_of(const ProcessCounters& process, const Options& option
                                                                  : folder.config.path;
 }
 
-// Why root does not repoint a link that `named_by` names; empty: that user could repoint it.
+// Why root does not repoint a link that a process of `named_by` names; empty if that user could repoint it.
 std::string distrust_of(const struct stat& link, const struct stat& folder, uid_t named_by) {
   if (geteuid() != 0) return "";
   if (named_by != 0 && named_by != link.st_uid) {
@@ -55,8 +55,8 @@ std::string distrust_of(const struct stat& link, const struct stat& folder, uid_
   return "";
 }
 
-// The link that takes an old one's place: made beside it, so that what cannot be repointed is known before
-// anybody moves.
+// A new symbolic link that will replace an old one. It is created beside the old one, so that failures are known
+// before any process moves.
 class NewLink {
  public:
   static tl::expected<NewLink, std::string> make(const std::string& link, const std::string& target,
@@ -68,7 +68,7 @@ class NewLink {
     }
     NewLink out;
     out.name_ = link.substr(slash + 1);
-    // What was looked at is what is changed, wherever the path leads by then.
+    // Checks and changes use this descriptor, so that both concern the same folder even if the path changes.
     out.folder_ =
         FileDescriptor(open(link.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat folder;
@@ -86,7 +86,7 @@ class NewLink {
       return tl::unexpected(std::string(strerror(errno)));
     }
     out.temporary_ = temporary;
-    // It stays its owner's.
+    // The new link keeps the old one's owner.
     if (geteuid() == 0 && fchownat(out.folder_.get(), temporary.c_str(), status.st_uid,
                                    status.st_gid, AT_SYMLINK_NOFOLLOW) != 0) {
       return tl::unexpected(std::string(strerror(errno)));
@@ -101,7 +101,7 @@ class NewLink {
     if (!temporary_.empty()) (void)unlinkat(folder_.get(), temporary_.c_str(), 0);
   }
 
-  // Whoever looks sees the old link or the new one. Why not; empty: done.
+  // Replaces the old link atomically. Returns why that failed, or "".
   std::string put_in_place() {
     if (renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) {
       return strerror(errno);
@@ -114,18 +114,18 @@ class NewLink {
   NewLink() : folder_(-1) {}
   FileDescriptor folder_;
   std::string name_;
-  std::string temporary_;  // empty: none is left
+  std::string temporary_;  // name of the new link; empty once it is in place
 };
 
-// A FIBSHIM_CONFIG value of processes that leads to another folder than their destination.
+// A FIBSHIM_CONFIG value that leads to another folder than the one to which its processes move.
 struct StaleConfig {
   std::string path;
   std::string target;
-  std::string reading;  // what processes that start later with it will do
+  std::string reading;  // what processes that start later with this value will do
   std::optional<NewLink> link;
 };
 
-// What processes that start later with this FIBSHIM_CONFIG will do; nothing: they use `target`.
+// What processes that start later with this FIBSHIM_CONFIG will do; nothing if they will use `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
   for (const std::string& folder : split_folders(path)) {
     if (access(path_of_folder(folder).c_str(), F_OK) == 0) continue;
@@ -141,7 +141,7 @@ bool is_link(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-// Each such value once, with its new link if --link asks for one. Error: a link cannot be
+// Returns each such value once, with its new link if --link asks for one. Fails if a link cannot be
 // repointed.
 tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
     const std::vector<ProcessCounters>& processes, const Options& options) {
@@ -166,7 +166,7 @@ tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
   return out;
 }
 
-// Repoints the links where that is wanted, else says what processes that start later will read. False: a
+// Repoints the links if --link asks for it, else prints what processes that start later will read. Returns false if a
 // link was not repointed.
 bool settle_stale_configs(std::vector<StaleConfig>* configs) {
   bool is_done = true;
@@ -195,7 +195,7 @@ std::string destination(const Options& options) {
                                : options.move.folder;
 }
 
-// Where it was, by the counters that were read before, and where it goes.
+// "from DIR to DIR". The first folder comes from the counters, which were read before the move.
 std::string journey_of(const ProcessCounters& process, const Options& options) {
   const FolderInForce& folder = process.folder;
   const std::string target = destination_of(process, options);
@@ -250,14 +250,14 @@ nlohmann::ordered_json to_json(const Options& options,
   return out;
 }
 
-// Of a call that asks nobody.
+// Ends a call that asks no process.
 int fail(const Options& options, const std::string& error) {
   print_message("swap", printable(error));
   if (options.wants_json) (void)print_json(to_json(options, {}, {}, error));
   return kExitWrong;
 }
 
-// What would become of it.
+// The results of a dry run.
 std::vector<MoveResult> foresee(const std::vector<ProcessCounters>& processes,
                                 const Options& options) {
   std::vector<MoveResult> out;
@@ -295,7 +295,8 @@ std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessC
   return move_each(right, processes, move, options.wait.empty() ? nullptr : &deadline);
 }
 
-// One that ends meanwhile needs no move, unless it is a rank of a job, which then has not moved.
+// True if the result is a success. A process that ends meanwhile needs no move, unless it is a rank of a job: then
+// the job has not moved.
 bool is_fine(const MoveResult& result, const ProcessCounters& process, const Options& options) {
   return result.state == MoveState::moved || result.state == MoveState::asked ||
          result.state == MoveState::would_move || result.state == MoveState::would_stay ||
@@ -341,7 +342,7 @@ int swap(const Options& options) {
   return are_fine && is_printed ? kExitFine : kExitWrong;
 }
 
-// What does not go together; empty: nothing.
+// A message if options exclude each other or one is missing; else empty.
 const char* conflict_in(const Options& options) {
   const int targets =
       !options.move.folder.empty() + options.is_off + options.is_on + options.is_rollback;
@@ -356,7 +357,7 @@ const char* conflict_in(const Options& options) {
 }
 
 bool parse_wait(Options* options) {
-  // A repointed link is for good: first all have moved.
+  // A repointed link stays, so all processes must have moved first.
   if (options->wait.empty() && (options->wants_link || !options->move.job.empty())) {
     options->wait = fmt::format("{}", kDefaultWaitSeconds);
   }

@@ -1,5 +1,5 @@
-// fibshim top: the counters of running processes, live. On a terminal a picture that is drawn anew;
-// into a pipe or a file, or on a terminal that can only print, plain lines, one block after another.
+// fibshim top: the counters of running processes, live. Redraws the screen of a terminal; prints
+// plain lines, one block after another, to a pipe, a file or a terminal that can only print.
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -31,7 +31,7 @@ struct Options {
   bool wants_json = false;
 };
 
-// Signals come in through a descriptor, one place to wait for all that may happen.
+// Receives signals through a descriptor, so that one poll() waits for everything.
 class Signals {
  public:
   Signals() {
@@ -45,14 +45,14 @@ class Signals {
 
   int fd() const { return fd_.get(); }
 
-  // The next one that came in; 0: none.
+  // The next signal that has arrived; 0 if there is none.
   int next() const {
     signalfd_siginfo info;
     return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                               : 0;
   }
 
-  // Ends this process by the signal, so that its parent sees what ended it.
+  // Ends this process by the signal, so that its parent sees the cause.
   [[noreturn]] void die_of(int signal) const {
     ::signal(signal, SIG_DFL);
     raise(signal);
@@ -65,12 +65,12 @@ class Signals {
   FileDescriptor fd_{-1};
 };
 
-// Readings of the folder, each with the rates since the one before.
+// Reads the folder repeatedly, and computes the rates since the reading before.
 class Readings {
  public:
   explicit Readings(const Options& options) : options_(options) {}
 
-  // Empty: fine; else why the folder cannot be read.
+  // Returns why the folder cannot be read, or "".
   std::string read() {
     auto folder = read_counters_folder(options_.folder);
     if (!folder) return folder.error();
@@ -135,7 +135,7 @@ std::string shortened(const std::string& text, size_t width) {
   return cut_to_width(width < 4 ? text : cut_to_width(text, width - 2) + "..", width);
 }
 
-// As many lines as it takes: after a semicolon it goes on below.
+// Wraps the text after semicolons, into as many lines as it needs.
 std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   std::vector<std::string> out;
   for (size_t at = 0; at < text.size();) {
@@ -151,11 +151,11 @@ std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   return out;
 }
 
-// The table as wide as the screen: the names are shortened first, and commands in the last column, then
-// whole columns go, the least important first. Half a number would mislead.
+// Fits the table into the screen's width. First shortens names, and the commands in the last column; then
+// drops whole columns, the least important first, since a truncated number would mislead.
 std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows, size_t columns) {
   constexpr size_t kLeastName = 12;
-  const auto width_without = [&rows](size_t kept) {  // of all columns but the first
+  const auto width_without = [&rows](size_t kept) {  // of the kept columns except the first
     size_t out = 0;
     for (size_t i = 1; i < kept; ++i) {
       size_t widest = 0;
@@ -192,7 +192,7 @@ std::vector<std::string> picture(const Readings& readings, const Options& option
     return has_colours ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   };
   LaunchGroups groups = readings.groups(options.by);
-  // Few lines may fit: what fails comes first.
+  // Few lines may fit, so groups with failures come first.
   std::ranges::stable_partition(groups, &LaunchGroup::has_failed);
   std::vector<std::string> out = wrapped(summary(readings, options), size.columns);
   out.resize(std::min(out.size(), std::max(size.rows / 6, size_t{1})));
@@ -264,7 +264,7 @@ class Top {
       if (reading + 1 == options_.count || !wait(&ended_by)) break;
     }
     screen_.reset();
-    if (ended_by == SIGINT) return kExitFine;  // how people leave a live view
+    if (ended_by == SIGINT) return kExitFine;  // ctrl-C is the usual way to leave a live view
     if (ended_by != 0) signals_.die_of(ended_by);
     if (reason.empty()) return is_shown_ ? kExitFine : kExitWrong;
     print_message("top", "{}: {}", printable(options_.folder), reason);
@@ -282,7 +282,7 @@ class Top {
     return is_shown_;
   }
 
-  // Until the next reading is due. False: leave, because of *ended_by if it is a signal.
+  // Waits until the next reading is due. Returns false to leave; if a signal is the reason, *ended_by is that signal.
   bool wait(int* ended_by) {
     const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         Seconds(options_.interval_seconds));

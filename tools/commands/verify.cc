@@ -1,4 +1,4 @@
-// fibshim verify: is what the folder's solutions compute what their definitions say?
+// fibshim verify: do the folder's solutions compute what their definitions say?
 
 #include <limits.h>
 

@@ -29,11 +29,11 @@
 namespace fibshim::tools {
 namespace {
 
-// What compressed images of one file may unpack to together, beside what any file may: a few bytes can
-// stand for gigabytes. nvcc's stay below 20 times the file.
+// Limits for the unpacked size of all compressed images of a file, since a few bytes can unpack to gigabytes:
+// kMaxUnpackedBytes plus this multiple of the file's size. nvcc's images stay below 20 times the file.
 constexpr uint64_t kMaxUnpackedShare = 256;
 constexpr uint64_t kMaxUnpackedBytes = uint64_t{64} << 20;
-// A thread more for each so many bytes to unpack; each holds an image of up to kMaxImageBytes.
+// Starts one more thread for each so many bytes to unpack. Each thread holds an image of up to kMaxImageBytes.
 constexpr uint64_t kBytesPerThread = uint64_t{8} << 20;
 constexpr uint64_t kMaxThreads = 16;
 
@@ -41,7 +41,7 @@ bool is_symbol_pattern(std::string_view glob) {
   return glob.starts_with("re:") || glob.starts_with("glob:") || glob.starts_with("demangled:");
 }
 
-// What is wanted of a file.
+// Which kernels of a file are wanted, and whether sums are.
 class Request {
  public:
   Request(const KernelGlobs& globs, bool wants_sums)
@@ -75,11 +75,11 @@ class Request {
 
   const bool takes_all_;
   const bool wants_sums_;
-  KernelGlobs globs_;  // those that are none of a pattern
+  KernelGlobs globs_;  // those that are not read as a pattern's symbol
   SymbolMatcher symbols_;
 };
 
-// One thread's answers of a request, by name.
+// One thread's cache of a request's answers, by kernel name.
 class Wanted {
  public:
   explicit Wanted(const Request& request) : request_(request) {}
@@ -97,7 +97,7 @@ class Wanted {
   std::unordered_map<std::string, bool> answers_;
 };
 
-// As `image` in a pattern wants it, and as xxhsum -H2 prints it: the high half first.
+// The hash as `image` in a pattern expects it and xxhsum -H2 prints it: the high half first.
 std::string image_hash_words(std::string_view bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("xxh128:{:016x}{:016x}", hash.high64, hash.low64);
@@ -130,7 +130,7 @@ Result<CodeContents> read_code(std::string_view bytes, bool is_ptx, Wanted* want
   return out;
 }
 
-// `memory` is for what is unpacked.
+// `memory` is a buffer for the unpacked image.
 void read_entry(EntryContents* entry, Wanted* wanted, std::string* memory) {
   const auto raw = unpack_payload(entry->header, memory);
   auto image = raw ? read_code(*raw, entry->header.kind == FatbinEntryKind::ptx, wanted)
@@ -144,7 +144,7 @@ void read_entry(EntryContents* entry, Wanted* wanted, std::string* memory) {
   if (raw && wanted->request().wants_sums() && is_shown) entry->sha256 = sha256_hex(sha256(*raw));
 }
 
-// A file while it is read.
+// Reads one file.
 class Reading {
  public:
   Reading(std::string_view bytes, const KernelGlobs& globs, bool wants_sums)
@@ -176,8 +176,7 @@ class Reading {
   uint64_t unpack_budget_;
   uint64_t unpacked_bytes_ = 0;
   ImageContents out_;
-  std::vector<std::string>
-      places_;  // of each fatbin: what begins that which is said of its entries
+  std::vector<std::string> places_;  // of each fatbin: the prefix of messages about its entries
 };
 
 const Reading::GpuSection Reading::kGpuSections[] = {
@@ -195,7 +194,7 @@ Result<void> Reading::add_code(bool is_ptx) {
   return {};
 }
 
-// Its entries are read later.
+// Adds a fatbin. read_entries() reads its entries later.
 Result<void> Reading::add_fatbin(std::string_view region, const std::string& place) {
   const auto fatbin = read_fatbin(region);
   if (!fatbin) return tl::unexpected(fatbin.error());
@@ -217,8 +216,8 @@ Result<void> Reading::add_fatbin(std::string_view region, const std::string& pla
   return {};
 }
 
-// A section of fatbins, one for each source file of the library: each is a module of its own to the
-// driver, and to patterns that ask for an image. Between them lies padding.
+// Adds a section of fatbins, one for each source file of the library. Each is a module of its own to the
+// driver, and to patterns that require an image. There is padding between them.
 void Reading::add_fatbins(std::string_view section, const std::string& name) {
   const std::string_view magic("\x50\xed\x55\xba");
   size_t at = 0;
@@ -237,7 +236,7 @@ void Reading::add_fatbins(std::string_view section, const std::string& name) {
   }
 }
 
-// Cubins that cuBLASLt packed by itself, outside of fatbins, among tables of other data.
+// Adds cubins that cuBLASLt packed in its own way, outside of fatbins, among tables of other data.
 void Reading::add_packed_cubins(std::string_view section, const std::string& name) {
   const std::string_view magic("\x28\xb5\x2f\xfd");
   for (size_t at = 0; (at = section.find(magic, at)) != std::string_view::npos;) {
@@ -264,10 +263,10 @@ void Reading::add_packed_cubins(std::string_view section, const std::string& nam
   }
 }
 
-// A program or library of this machine: what it links, and the fatbins that nvcc put into it.
+// Adds a host program or library: the libraries that it links, and the fatbins that nvcc put into it.
 Result<void> Reading::add_host_elf() {
   elf_version(EV_CURRENT);
-  // libelf takes a writable pointer but only reads what was opened this way.
+  // libelf takes a pointer to non-const, but only reads memory that was opened this way.
   const std::unique_ptr<Elf, int (*)(Elf*)> elf(
       elf_memory(const_cast<char*>(bytes_.data()), bytes_.size()), elf_end);
   GElf_Ehdr header;
@@ -290,7 +289,7 @@ Result<void> Reading::add_host_elf() {
                      [&](const GpuSection& row) { return name != nullptr && row.name == name; });
     const bool is_for_gpu = gpu_section != std::end(kGpuSections);
     if (!is_for_gpu && info.sh_type != SHT_DYNAMIC && info.sh_type != SHT_DYNSYM) continue;
-    // What lies twice in the file would be work without end.
+    // Overlapping sections could make the work endless.
     if (info.sh_type != SHT_NOBITS && info.sh_size > unread_bytes) {
       return fail(ErrorCode::invalid_image, "damaged ELF file: its sections overlap");
     }
@@ -325,7 +324,7 @@ Result<void> Reading::add_host_elf() {
       }
     }
   }
-  // libelf's copy of a section that lies askew goes with it.
+  // Reads the entries now: libelf's copies of misaligned sections end with `elf`.
   read_entries();
   return {};
 }
@@ -361,20 +360,21 @@ void Reading::read_entries() {
     for (uint64_t i = 1; i < threads; ++i) {
       others.push_back(std::async(std::launch::async, work));
     }
-  } catch (const std::system_error&) {  // no more may be started: those that were do the work
+  } catch (
+      const std::system_error&) {  // no more threads can be started: the running ones do the work
   }
   work();
   for (std::future<void>& other : others) other.get();
   drop_unwanted();
 }
 
-// After what has been read was said: problems, and whether there is any GPU code.
+// Reports problems and whether there is any GPU code. Then removes the entries without wanted kernels.
 void Reading::drop_unwanted() {
   for (size_t i = 0; i < out_.fatbins.size(); ++i) {
     std::vector<EntryContents>& entries = out_.fatbins[i].entries;
     for (size_t j = 0; j < entries.size(); ++j) {
       out_.has_gpu_code |= entries[j].image.has_value();
-      entries[j].header.payload = {};  // points into what is gone soon
+      entries[j].header.payload = {};  // points into memory that ends soon
       if (entries[j].problem.empty()) continue;
       out_.problems.push_back(fmt::format("{}entry {} (sm_{}): {}", places_[i], j,
                                           entries[j].header.sm, entries[j].problem));
@@ -404,7 +404,7 @@ Result<ImageContents> Reading::read() {
     added = add_code(format == ImageFormat::ptx);
   }
   if (!added) return tl::unexpected(added.error());
-  // A library holds many images; its own hash is none of theirs.
+  // A library contains many images; the hash of its file is not one of theirs.
   if (out_.kind != ContentsKind::host_elf) out_.image = image_hash_words(bytes_);
   return std::move(out_);
 }

@@ -177,7 +177,7 @@ std::string kernel_text(const CubinKernel& kernel, bool is_ptx, const std::strin
   std::string out = fmt::format("{}kernel {}\n", indent, printable(kernel.name));
   const std::string& readable = names->of(kernel.name);
   if (!readable.empty()) out += fmt::format("{}  {}\n", indent, printable(readable));
-  if (is_ptx) return out;  // which tells names only
+  if (is_ptx) return out;  // PTX gives only names
   out += fmt::format(
       "{}  registers {}, static shared memory {} bytes, stack {} bytes, code {} bytes\n", indent,
       kernel.registers, kernel.static_shared_bytes, kernel.stack_bytes, kernel.code_bytes);

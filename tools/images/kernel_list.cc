@@ -12,11 +12,11 @@
 namespace fibshim::tools {
 namespace {
 
-// A framework's largest library has somewhat more than one GB.
+// The largest library of a framework has a little more than one GB.
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 constexpr std::string_view kTableHead = "fibshim kernels 1: ";
 
-// Removes the text up to the separator, and the separator, and returns that text.
+// Removes the text up to the separator, and the separator, from *text. Returns the text before the separator.
 std::string_view pop_until(std::string_view* text, char separator) {
   const std::string_view head = text->substr(0, text->find(separator));
   text->remove_prefix(std::min(text->size(), head.size() + 1));
@@ -71,7 +71,7 @@ Result<void> add_table(std::string_view text, KernelList* list) {
   return {};
 }
 
-// PTX tells no parameters.
+// Adds a cubin's kernels. PTX is skipped: its parameters are not read.
 void add_code(CodeContents* code, const std::string& image, const std::string& origin,
               KernelList* list) {
   if (!code->ptx_version.empty()) return;

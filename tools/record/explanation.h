@@ -8,8 +8,7 @@
 namespace fibshim::tools {
 
 struct ExplainedLaunch {
-  std::string
-      launch;  // its grid and block, and the parameters that differ from the commonest values
+  std::string launch;  // its grid and block, and the parameters with uncommon values
   std::string pattern;
   std::string outcome;  // of kOutcomes
   std::string why;      // a hit's solution, the clause that does not hold, ...
