@@ -360,8 +360,7 @@ void Reading::read_entries() {
     for (uint64_t i = 1; i < threads; ++i) {
       others.push_back(std::async(std::launch::async, work));
     }
-  } catch (
-      const std::system_error&) {  // no more threads can be started: the running ones do the work
+  } catch (const std::system_error&) {  // no more threads: those that run do the work
   }
   work();
   for (std::future<void>& other : others) other.get();

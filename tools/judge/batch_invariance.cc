@@ -23,17 +23,17 @@ constexpr char kInvariant[] = "INVARIANT";
 constexpr char kNotInvariant[] = "NOT_INVARIANT";
 
 constexpr int64_t kLargestBatch = 256;
-// Powers of two and their neighbours, where tiles and blocks begin and end, and some between.
+// Powers of two and their neighbours, where tiles and blocks begin and end, and some sizes between.
 const std::vector<int64_t> kBatches = {1,  2,   3,   4,   5,   7,   8,   9,  13, 15,
                                        16, 17,  24,  31,  32,  33,  48,  63, 64, 65,
                                        96, 100, 127, 128, 129, 200, 255, 256};
 constexpr size_t kMostCombinations = 2;  // of the other variable axes
 
-// What was found of one solution.
+// The result for one solution.
 struct Finding {
   std::string status;
   std::string log;
-  std::set<int64_t> batches;  // that it serves
+  std::set<int64_t> batches;  // the sizes that it serves
 
   void add(const std::string& worse, std::string why) {
     static constexpr const char* kOrder[] = {kSkipped,      kInvariant, kNotJudged,
@@ -47,12 +47,12 @@ struct Finding {
   }
 };
 
-// A buffer of a launch as rows: `outer` times as many stretches of `row_bytes` as there are rows. row_bytes 0: it has
-// none, and is the same for all batches.
+// How the rows of a batch lie in a buffer: a row has `outer` pieces of `row_bytes`. If row_bytes is 0, the buffer has
+// no rows and is the same for all batches.
 struct Layout {
   const BufferSpec* spec = nullptr;
   size_t outer = 1, row_bytes = 0, bytes = 0;  // bytes: of all rows
-  CUdeviceptr work = 0, pool = 0;              // pool: all rows, of an output what they were given
+  CUdeviceptr work = 0, pool = 0;              // pool: all rows, of an output their results
 };
 
 size_t bytes_of_shape(const std::vector<int64_t>& shape, size_t first, size_t last) {
@@ -62,7 +62,7 @@ size_t bytes_of_shape(const std::vector<int64_t>& shape, size_t first, size_t la
       [](size_t product, int64_t extent) { return product * static_cast<size_t>(extent); });
 }
 
-// `grown`: the same buffer with one row more.
+// `grown`: the same buffer for a batch with one more row.
 Layout layout_of(const BufferSpec& spec, const BufferSpec& grown) {
   Layout layout;
   layout.spec = &spec;
@@ -75,7 +75,7 @@ Layout layout_of(const BufferSpec& spec, const BufferSpec& grown) {
   return layout;
 }
 
-// What each row was given in the smallest batch; by one solution, called in one way.
+// The results of all rows in the smallest batch, for one solution that is called in one way.
 struct Rows {
   struct Output {
     size_t outer, row_bytes;
@@ -96,7 +96,7 @@ bool is_same_row(size_t outer, size_t row_bytes, int64_t rows, int64_t row,
   return true;
 }
 
-// One solution, called in one way, with one set of the other axes.
+// Runs one solution, called in one way, with one set of values for the other axes.
 class RowRun {
  public:
   RowRun(Gpu* gpu, const Trial& trial, const Call& call, std::string axis, AxisValues axes,
@@ -132,7 +132,7 @@ class RowRun {
       }
       finding->add(kInvariant, "");
       finding->batches.insert(size);
-      // Each row twice, at neighbouring places; of the batches together every place is taken.
+      // Computes each row twice, at neighbouring places. Together the batches use every place.
       for (const int64_t begin : {0, 1}) {
         for (int64_t done = 0; done < row_count_; done += size) {
           FIBSHIM_TRY(compute(*launch, size, (begin + done) % row_count_,
@@ -157,7 +157,7 @@ class RowRun {
     return memory_.back();
   }
 
-  // Allocates for the largest batch; every batch lies at the same addresses.
+  // Allocates for the largest batch. All batches use the same addresses.
   Result<void> prepare(Finding* finding) {
     const Definition& definition = *trial_.subject().definition;
     const AxisValues axes = with_batch(row_count_);
@@ -198,8 +198,8 @@ class RowRun {
     return {};
   }
 
-  // Copies rows between the first `count` places of a batch and the pool from row `first` on, where the last is
-  // followed by row 0.
+  // Copies rows between the first `count` places of a batch and the pool, there from row `first` on. After the last
+  // row of the pool comes row 0.
   Result<void> move_rows(const Layout& layout, int64_t size, int64_t first, int64_t count,
                          bool is_to_pool) {
     const int64_t before_end = std::min(count, row_count_ - first);
@@ -218,7 +218,7 @@ class RowRun {
     return {};
   }
 
-  // Puts one launch with row `first` and following into the stream. What the first `count` places get is kept.
+  // Queues one launch of `size` rows from row `first` on. Keeps the results of the first `count` places.
   Result<void> compute(const Launch& launch, int64_t size, int64_t first, int64_t count) {
     for (const Layout& layout : layouts_) {
       if (layout.row_bytes == 0 || !layout.spec->shares.empty()) continue;
@@ -234,7 +234,7 @@ class RowRun {
     return {};
   }
 
-  // What all rows have been given in batches of `size`, the first of which begins with row `begin`, with what is known.
+  // Compares the results of all rows in batches of `size` with the known ones. The first batch began with row `begin`.
   Result<void> compare(int64_t size, int64_t begin, Rows* rows, Finding* finding) {
     FIBSHIM_TRY(gpu_->synchronize());
     for (const Layout& layout : layouts_) {
@@ -275,7 +275,7 @@ class RowRun {
   std::vector<uint8_t> found_;
 };
 
-// One definition with its solutions, in the order of trial.
+// One definition with its solutions, in the order in which the shim tries them.
 struct Unit {
   const Definition* definition;
   std::vector<uint32_t> solutions;
@@ -331,10 +331,10 @@ Unit make_unit(const Folder& folder, const Definition& definition, std::vector<u
   return unit;
 }
 
-// True where the GPU is lost.
+// Judges the unit's solutions. Returns true if the GPU is lost.
 bool find_out(Gpu* gpu, const Folder& folder, const Unit& unit, const JudgeOptions& options,
               std::vector<Finding>* findings) {
-  std::map<std::string, std::vector<std::pair<size_t, Rows>>> known;  // by how it is called
+  std::map<std::string, std::vector<std::pair<size_t, Rows>>> known;  // by the way of calling
   for (size_t i = 0; i < unit.solutions.size(); ++i) {
     Finding& finding = (*findings)[i];
     const SolutionSpec& solution = folder.model.solutions[unit.solutions[i]];
@@ -374,7 +374,7 @@ bool find_out(Gpu* gpu, const Folder& folder, const Unit& unit, const JudgeOptio
     }
     if (finding.status.empty()) finding.add(kSkipped, "no batch meets the constraints");
   }
-  // Each is invariant by itself: are they together?
+  // Each of these solutions is invariant by itself. Do they also agree with each other?
   for (auto& [key, all] : known) {
     for (size_t i = 1; i < all.size(); ++i) {
       auto& [other, rows] = all[i];
@@ -502,7 +502,7 @@ int check_batch_invariance(const Folder& folder, const std::vector<uint32_t>& ch
   const bool shows_progress = !options.is_quiet && isatty(STDERR_FILENO) != 0;
   const GpuLock lock(device.uuid, false, command);
   Report report;
-  // One process for all, and another one where a kernel has taken that along.
+  // One process judges all units. If a kernel ends it, another process judges the rest.
   for (size_t next = 0; next < units.size();) {
     size_t active = next;
     const size_t begin = next;

@@ -1,4 +1,4 @@
-// Which cases a definition is judged in: see judge.h.
+// Makes the cases in which a definition is judged: see cases.h.
 #include <algorithm>
 
 #include "tools/judge/inputs.h"
@@ -8,7 +8,7 @@
 namespace fibshim::judge {
 namespace {
 
-// One and odd ones: where vectors, tiles and blocks do not divide what there is to do.
+// Contains one and odd sizes: there vectors, tiles and blocks do not divide the work evenly.
 const std::vector<int64_t> kVerifySizes = {1, 3, 17, 64, 257};
 const std::vector<int64_t> kBenchSizes = {1, 8, 64, 512, 1024, 4096, 16384};
 const std::vector<int64_t> kVerifyHeads = {1, 8, 3, 32, 5};
@@ -22,7 +22,7 @@ bool holds(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// The constant axis B of an axis named A_x_B, whose values are multiples of it; 1 for others.
+// For an axis named A_x_B, the value of the constant axis B, of which all sizes are multiples; 1 for other axes.
 int64_t unit_of(const Definition& definition, const std::string& axis) {
   const size_t at = axis.rfind("_x_");
   if (at == std::string::npos) return 1;
@@ -105,7 +105,7 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
       axes[name] = sizes[rest % sizes.size()];
       rest /= sizes.size();
     }
-    // Side by side, each a step further: not all of them are one, or odd, at once.
+    // The axes step through their sizes together, each shifted by one, so that not all are one, or odd, at once.
     size_t shift = 0;
     for (const auto& [name, sizes] : usual) axes[name] = sizes[(i + shift++) % sizes.size()];
     AxisValues all = axes;

@@ -13,7 +13,7 @@ using tools::kExitFine;
 using tools::kExitWrong;
 using tools::print_message;
 
-// Of one case. *outputs: what was compared.
+// Compares the references in one case. *outputs: the outputs that were compared.
 Result<std::vector<Comparison>> compare_references(const Subject& subject, const Workload& workload,
                                                    int run, PythonReference* python,
                                                    std::vector<OutputSpec>* outputs) {
@@ -51,7 +51,7 @@ int check_references(const Folder& folder, const JudgeOptions& options, const ch
   std::vector<std::vector<std::string>> rows = {
       {"DEFINITION", "AXES", "OUTPUT", "VERDICT", ">MAX ABS", ">MAX REL"}};
   std::string faults;
-  const SolutionSpec nobody;  // definitions need no solution for this
+  const SolutionSpec nobody;  // no solution is needed here
   const VerifyBlock nothing;
   for (const Definition& definition : folder.model.definitions) {
     const auto& wanted = options.definitions;

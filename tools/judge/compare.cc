@@ -28,7 +28,7 @@ void Comparison::add(const double* found_values, const double* expected_values, 
     const double x = found_values[i], y = expected_values[i];
     bool is_bad = false;
     if (!std::isfinite(x) || !std::isfinite(y)) {
-      // Infinite and NaN agree only with their like.
+      // An infinity agrees only with the same infinity, NaN only with NaN.
       is_bad = !(x == y || (std::isnan(x) && std::isnan(y)));
       if (is_bad) {
         ++not_finite;
@@ -69,14 +69,14 @@ void Comparison::merge(const Comparison& other) {
 }
 
 double Comparison::cosine() const {
-  if (expected_square == 0) return 1;  // nothing to point anywhere
+  if (expected_square == 0) return 1;  // a vector of zeros has no direction
   if (found_square == 0) return 0;
   return dot / sqrt(found_square) / sqrt(expected_square);
 }
 
 std::string Comparison::fault(const Tolerance& tolerance) const {
   const auto where = [&] {
-    // Without the sign of a NaN, which means nothing.
+    // Prints a NaN without its sign, which means nothing.
     return fmt::format("element {} is {}, not {:.6g}", first_bad,
                        std::isnan(found) ? "nan" : fmt::format("{:.6g}", found), expected);
   };

@@ -7,8 +7,8 @@
 namespace fibshim::judge {
 namespace {
 
-// Zones before and after every buffer, of values that are NaN in every floating-point type of two or
-// four bytes: what reads them computes NaN, what writes them is found.
+// Guard zones before and after every buffer hold values that are NaN in every floating-point type of two or
+// four bytes: a kernel that reads them computes NaN, a kernel that writes them is found.
 constexpr size_t kGuardBytes = 4096;
 constexpr uint32_t kGuardWord = 0xffc1ffc1;
 constexpr size_t kWord = sizeof kGuardWord;
@@ -68,7 +68,7 @@ Result<std::string> DeviceBuffers::find_overrun() {
   return std::string();
 }
 
-// An output lies in it.
+// True if an output is written into this input's buffer.
 bool DeviceBuffers::is_written(const Item& item) const {
   return std::ranges::any_of(specs_, [&](const BufferSpec& spec) {
     return spec.is_output && spec.shares == item.spec->name;

@@ -26,8 +26,8 @@ void store_plain(double value, uint8_t* to) {
 
 void store_bool(double value, uint8_t* to) { *to = value != 0; }
 
-// A small binary float: sign, exponent, fraction. Those with infinities round overflow to them;
-// e4m3fn has none and saturates, and so does e5m2 here, as cvt.satfinite does.
+// A small binary float: sign, exponent, fraction. Types with infinities round an overflow to them.
+// e4m3fn has none and saturates; e5m2 saturates here, too, as cvt.satfinite does.
 struct SmallFloat {
   int exponent_bits, fraction_bits;
   bool has_infinity, saturates;
@@ -39,7 +39,7 @@ struct SmallFloat {
     return has_infinity ? top_exponent() << fraction_bits | 1u << (fraction_bits - 1)
                         : top_exponent() << fraction_bits | fraction_mask();
   }
-  // The largest finite value's bits.
+  // The bits of the largest finite value.
   uint32_t largest() const {
     return has_infinity ? (top_exponent() << fraction_bits) - 1 : nan() - 1;
   }
@@ -78,7 +78,7 @@ struct SmallFloat {
     const int lowest_unit = 1 - bias() - fraction_bits;
     if (unit < lowest_unit) unit = lowest_unit;
     const double steps = nearbyint(ldexp(magnitude, -unit));  // ties to even: the default mode
-    // A whole number of units; subnormal while below 2^fraction_bits. A carry moves up by itself.
+    // A whole number of units; subnormal below 2^fraction_bits. A carry moves into the exponent by itself.
     const auto bits =
         static_cast<uint64_t>(steps) + (static_cast<uint64_t>(unit - lowest_unit) << fraction_bits);
     if (bits > largest()) {
@@ -90,7 +90,7 @@ struct SmallFloat {
 
 constexpr SmallFloat kFp16{5, 10, true, false}, kE4m3{4, 3, false, true}, kE5m2{5, 2, true, true};
 
-// The two that are read by the hundred million.
+// Special code for the two types that are read hundreds of millions of times.
 double load_bf16(const uint8_t* from) {
   uint16_t bits;
   memcpy(&bits, from, sizeof bits);

@@ -62,11 +62,11 @@ struct Gpu::Driver {
   }
 };
 
-// Calls a driver function; a Result.
+// Calls a driver function and returns a Result.
 #define FIBSHIM_CALL(name, ...) driver_->check(driver_->name##_call(__VA_ARGS__), #name)
 
 Gpu::Gpu() : driver_(std::make_unique<Driver>()) {}
-// What belongs to the context goes with the process: one that faulted cannot be tidied up.
+// The end of the process frees the context and all that belongs to it: a context that faulted cannot be cleaned up.
 Gpu::~Gpu() = default;
 
 const DeviceInfo& Gpu::info() const { return driver_->info; }
@@ -159,7 +159,7 @@ Result<CUfunction> Gpu::load_kernel(std::string_view image, const std::string& n
                              CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
                              driver_->device));
   }
-  return reinterpret_cast<CUfunction>(kernel);  // as cuLaunchKernel takes it
+  return reinterpret_cast<CUfunction>(kernel);  // cuLaunchKernel accepts it in this form
 }
 
 Result<CUdeviceptr> Gpu::allocate(size_t bytes) {
@@ -172,8 +172,8 @@ Result<void> Gpu::release(CUdeviceptr memory) { return FIBSHIM_CALL(cuMemFree, m
 
 Result<void> Gpu::to_device(CUdeviceptr to, const void* from, size_t bytes) {
   if (bytes == 0) return {};
-  // From pageable memory it may return while the last part is under way, and the stream of ours waits
-  // for no other.
+  // From pageable memory cuMemcpyHtoD may return while the last part is under way, and our stream does not wait
+  // for others. So this copies in our stream, and synchronises.
   FIBSHIM_TRY(FIBSHIM_CALL(cuMemcpyHtoDAsync, to, from, bytes, driver_->stream));
   return synchronize();
 }

@@ -11,7 +11,7 @@ using tools::print_message;
 
 GpuLock::GpuLock(const std::string& uuid, bool is_exclusive, const char* command) : fd_(-1) {
   const std::string path = "/tmp/fibshim-" + uuid + ".lock";
-  // Without O_CREAT first: in a sticky folder that would fail on another user's file.
+  // First without O_CREAT, which fails on another user's file in a folder with the sticky bit.
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) fd = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   fd_ = FileDescriptor(fd);

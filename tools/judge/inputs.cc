@@ -19,7 +19,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-// Large tensors repeat a block; its odd length keeps their rows apart.
+// Large tensors repeat a block. Its length is odd, so that their rows differ.
 constexpr int64_t kBlockElements = (int64_t{1} << 18) + 1;
 constexpr int64_t kDistinctProbabilityRows = 16;
 constexpr double kDefaultEps = 1e-6;
@@ -73,7 +73,7 @@ void fill_probabilities(Tensor* tensor, Random* random) {
   repeat_block(tensor, rows * width);
 }
 
-// Cosines, then sines, of position * 10000^(-2i/d).
+// Each row: cosines, then sines, of position * 10000^(-2i/d).
 void fill_rotations(Tensor* tensor) {
   const int64_t width = tensor->width(), half = width / 2;
   for (int64_t row = 0; row < tensor->rows(); ++row) {
@@ -86,7 +86,8 @@ void fill_rotations(Tensor* tensor) {
   }
 }
 
-// Places of a paged cache, no two alike: tokens that meet would leave either. Each seventh is no token's.
+// Slots of a paged cache, all different: with two tokens in one slot, either could remain. Every seventh token has no
+// slot (-1).
 Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* tensor) {
   const DefinitionArgument* const cache = request.definition.find_argument("key_cache");
   if (cache == nullptr || cache->shape.size() < 2) {
@@ -107,7 +108,7 @@ Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* ten
   return {};
 }
 
-// Where each sequence's rows begin: it has one, but each fifth has none.
+// Where each sequence's rows begin. A sequence has one row; every fifth has none.
 void fill_first_rows(Tensor* tensor) {
   int64_t row = 0;
   for (int64_t i = 0; i < tensor->count(); ++i) {
@@ -162,7 +163,7 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
     const double scales[kInputProfiles] = {0.05, 0.5, 0.01};
     fill(tensor, [&] { return scales[request.run % kInputProfiles]; });
   } else if (name == "limit") {
-    const double limits[kInputProfiles] = {0.75, 0.0005, 10};  // some activations are beyond it
+    const double limits[kInputProfiles] = {0.75, 0.0005, 10};  // some activations exceed it
     fill(tensor, [&] { return limits[request.run % kInputProfiles]; });
   } else if (name == "alpha") {
     fill(tensor, [&] { return 1.702; });

@@ -15,7 +15,7 @@ using tools::print_message;
 using tools::printable;
 using tools::text_at;
 
-// To a nanosecond.
+// Reads milliseconds, and rounds to a nanosecond.
 double microseconds(const Json& record, const char* path) {
   return round(number_at(record, path) * 1e6) / 1e3;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Where nothing states a type: as wide as the kernel's parameter.
+// The type of a name for which nothing states one: as wide as the kernel's parameter.
 ValueType type_by_size(const std::string& name, const SolutionSpec& solution) {
   uint32_t size = 0;
   for (size_t i = 0; i < solution.arguments.size() && i < solution.params.size(); ++i) {
@@ -75,7 +75,7 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
                            {"definition", definition.name.name}});
 }
 
-// Empty, or why the solution cannot be called.
+// Adds a pattern for the solution. Returns why the solution cannot be called, or "".
 std::string add_pattern(const VerifyBlocks& verify_blocks, FolderModel* model,
                         uint32_t solution_index) {
   const SolutionSpec& solution = model->solutions[solution_index];

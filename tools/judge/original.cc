@@ -23,18 +23,18 @@ using tools::ParamRecord;
 constexpr size_t kMostGeometries = 16;
 constexpr size_t kMostCases = 24;
 constexpr int64_t kMostBytes = int64_t{512} << 20;  // of one case's tensors
-// Where no address was recorded: aligned, so that patterns that ask for that fit.
+// Used if no address was recorded. It is aligned, so that patterns that require alignment fit.
 constexpr uint64_t kSomeAddress = kLowestAddress * 2;
 
 bool has_value(uint32_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
-// Whether each launch had this value, and it means the same in another process.
+// True if all launches had the same value, and it means the same in another process.
 bool is_constant(const ParamRecord& param) {
   return has_value(param.size) && param.others == 0 && param.values.size() == 1 &&
          !(param.size == 8 && is_like_address(param.values.begin()->first));
 }
 
-// The pattern's value that is the whole of a parameter; null: there is none.
+// The pattern's value that is the whole parameter; null if there is none.
 const PatternValue* value_of_param(const PatternSpec& pattern, size_t index, uint32_t size) {
   for (const PatternValue& value : pattern.values) {
     const Source& source = value.source;
@@ -47,7 +47,7 @@ const PatternValue* value_of_param(const PatternSpec& pattern, size_t index, uin
   return nullptr;
 }
 
-// One recorded kernel that a pattern fits, and the binding of that pattern with the solution.
+// One recorded kernel that a pattern fits, and that pattern's binding to the solution.
 class RecordedOriginal {
  public:
   RecordedOriginal(const OriginalRequest& request, const KernelRecord& kernel,
@@ -58,7 +58,7 @@ class RecordedOriginal {
         binding_(binding),
         pattern_(*request.model.patterns[request.model.bindings[binding].pattern]) {}
 
-  // Why it cannot be launched again; empty when it can.
+  // Why the kernel cannot be launched again; empty if it can.
   std::string find_fault() const {
     if (kernel_.geometries.empty()) return "no launch of it was kept";
     for (size_t i = 0; i < kernel_.params.size(); ++i) {
@@ -112,7 +112,7 @@ class RecordedOriginal {
  private:
   using Geometries = std::vector<std::pair<Geometry, uint64_t>>;
 
-  // Whether one geometry alone was launched as often as one value of the parameter was.
+  // True if exactly one geometry and exactly one value of the parameter were counted `count` times.
   bool belongs_to_one(size_t param, uint64_t count, const Geometries& geometries) const {
     const auto same = std::ranges::count_if(
         geometries, [&](const auto& geometry) { return geometry.second == count; });
@@ -209,7 +209,7 @@ class RecordedOriginal {
       return;
     }
     Workload workload = made_workload(definition, axes);
-    // Two launches on the same axes are two cases.
+    // Different launches on the same axes are different cases.
     std::string key =
         fmt::format("{}/{}/{}", workload.uuid, kernel_.symbol, geometry_words(launch.geometry));
     for (const auto& [name, value] : made.scalars) key += fmt::format("/{}={}", name, value);

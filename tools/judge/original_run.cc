@@ -11,7 +11,8 @@
 namespace fibshim::judge {
 namespace {
 
-// Whether an element is as DeviceBuffers::prepare() left it; known only where no result looks so.
+// True if an element is still as DeviceBuffers::prepare() filled it. Always false for types in which a result can look
+// like that.
 bool has_poison(const Tensor& tensor) {
   const size_t bytes = tensor.type->bytes;
   if (!tensor.type->is_floating || bytes < 2) return false;

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Reads requests, one JSON object a line, and answers each with one: {} or {"error": ...}. The
-// reference may print: file descriptor 1 leads to stderr, the answers to a copy of it.
+// reference may print: so file descriptor 1 is redirected to stderr, and answers go to a copy of the old one.
 constexpr char kScript[] = R"py(
 import json, os, struct, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
@@ -147,7 +147,7 @@ Result<std::unique_ptr<PythonReference>> PythonReference::start(const std::strin
 }
 
 PythonReference::~PythonReference() {
-  to_ = tools::FileDescriptor(-1);  // the end of its input ends it
+  to_ = tools::FileDescriptor(-1);  // the interpreter ends at the end of its input
   kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
   std::error_code error;

@@ -30,7 +30,7 @@ std::string key_of(const std::string& definition, const std::string& solution,
                      image, baseline);
 }
 
-// A folder's or author's name as one part of a path.
+// A name from a record, made usable as one part of a path.
 std::string path_part(std::string text) {
   for (char& c : text) {
     if (c == '/' || static_cast<unsigned char>(c) < 0x21) c = '_';
@@ -166,7 +166,7 @@ Result<void> append_record(const std::string& file, const Json& record) {
     return failed(strerror(errno));
   }
   if (last != '\n') {
-    // Half a record would make the whole file unreadable to others; a whole one lacks its end only.
+    // An incomplete record would make the file unreadable for others. A complete one lacks only its line end.
     const std::string text = FIBSHIM_TRY(read_file(file, kMaxImageBytes));
     const size_t begin = text.rfind('\n') + 1;
     if (!tools::parse_json(std::string_view(text).substr(begin)).is_discarded()) {

@@ -11,13 +11,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What an axis can show; a record may say anything.
+// The numbers that an axis can show; a record may contain any number.
 constexpr double kLeastShown = 1e-12, kMostShown = 1e15;
 bool can_be_shown(double value) { return value >= kLeastShown && value <= kMostShown; }
 
 constexpr double kWidth = 880, kLeft = 250, kRight = 70, kRowHeight = 24, kTop = 34, kBottom = 36;
 
-// Black on white and the reverse reach a contrast of 7; marks differ in shape as well as colour.
+// Text has a contrast of 7 or more in light and dark. Marks differ in shape as well as in colour.
 constexpr char kStyle[] = R"css(
 :root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--faint:#5a6470;--line:#d0d7de;--mark:#0a58ca;--mean:#8a3800;--bad:#a40e26}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--paper:#0d1117;--faint:#9aa5b1;--line:#30363d;--mark:#6cb0ff;--mean:#ffb77c;--bad:#ff8f9c}}
@@ -94,12 +94,12 @@ struct Strip {
   std::string reference_words;
 };
 
-// "1", "2.5", "1200": as short as it can be.
+// "1", "2.5", "1200": as short as possible.
 std::string tick_words(double value) { return fmt::format("{:.4g}", value); }
 
 std::vector<double> ticks(double low, double high, bool is_logarithmic) {
   std::vector<double> out;
-  // Within less than a decade 1, 2 and 5 would be one or two.
+  // A range of less than a decade would contain only one or two of 1, 2 and 5.
   if (is_logarithmic && high / low > 8) {
     const double ratio = high / low;
     for (double power = pow(10, floor(log10(low))); power <= high; power *= 10) {
@@ -122,7 +122,7 @@ std::vector<double> ticks(double low, double high, bool is_logarithmic) {
   return out;
 }
 
-// One line a definition, one dot a case, a bar at the mean (geometric where the axis is logarithmic).
+// One line for each definition, one dot for each case, a bar at the mean (geometric if the axis is logarithmic).
 std::string draw(const Strip& strip, const std::vector<Row>& rows) {
   std::map<std::string, std::vector<const Row*>> by_definition;
   double low = HUGE_VAL, high = 0;
@@ -208,7 +208,7 @@ std::string number_cell(double value, const char* format) {
                      value > 0 ? fmt::format(fmt::runtime(format), value) : "");
 }
 
-// Headings that begin with '>' (dropped) are of numbers. `lines`: <tr> elements.
+// Headings that begin with '>' (dropped) are for columns of numbers. `lines`: <tr> elements.
 std::string table(const std::vector<std::string>& headings, const std::string& lines) {
   std::string out = "<div class=\"scroll\"><table><thead><tr>";
   for (const std::string& heading : headings) {

@@ -7,7 +7,7 @@
 namespace fibshim::judge {
 namespace {
 
-// Kernels add up in float32: who stands this close to the edge may fall on either side.
+// Kernels add up in float32: a value this close to the edge may fall on either side.
 constexpr double kEdge = 1e-5;
 
 double filter_of(const CaseData& data, std::initializer_list<const char*> names, int64_t row,
@@ -29,7 +29,7 @@ void normalize(std::vector<double>* values) {
   for (double& value : *values) value = sum > 0 ? value / sum : 0;
 }
 
-// Keeps what is at least `least`; allows what is nearly so.
+// Keeps values of at least `least`. Allows those that are nearly as large.
 void keep_from(double least, SampleLaw* law) {
   for (size_t i = 0; i < law->probabilities.size(); ++i) {
     double& value = law->probabilities[i];
@@ -64,7 +64,7 @@ SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row) {
   if (has("top_p")) {
     const double p = filter_of(data, {"top_p", "p"}, row, 1);
     const std::vector<double> values = sorted();
-    // One more than needed is allowed: the sum may have stopped just short of p.
+    // Allows one more value than needed: the kernel's sum may have been just below p.
     double reached = 0, least = 0, least_allowed = 0;
     for (const double value : values) {
       if (value == 0 || reached >= p + kEdge) break;

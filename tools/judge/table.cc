@@ -1,4 +1,4 @@
-// Records as people read them: see judge.h.
+// Prints records for people: see judge.h.
 
 #include <nlohmann/json.hpp>
 
@@ -85,7 +85,7 @@ std::string format_records(const std::vector<Json>& records, bool is_bench) {
     if (status == kPassed || status == kNotJudged) continue;
     faults += fmt::format("{} ({}): {}\n", text("/solution"), axes, text("/evaluation/log"));
   }
-  // One reason often holds for many.
+  // One reason often applies to many solutions.
   for (auto& [why, names] : not_judged) {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     const size_t left_out = names.size() - std::min<size_t>(names.size(), 3);

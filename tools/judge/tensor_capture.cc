@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kPrivate[] = "tensors of a running program, which may be private";
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 30;
 
-// An entry of the plan with the names of what it has.
+// An entry of the plan, with the names that the plan's bytes do not contain.
 struct PlannedEntry {
   const PatternSpec* pattern;
   const Definition* definition;
@@ -52,14 +52,14 @@ std::optional<CompiledValue> compile(const PatternValue& value, const BindingSco
   return std::move(*compiled);
 }
 
-// Where the pattern has the pointer of a tensor; null: nowhere.
+// The pattern's value that is the pointer of a tensor; null if there is none.
 const PatternValue* pointer_of(const PatternSpec& pattern, const DefinitionArgument& argument) {
   const PatternValue* value = pattern.find_value(argument.name);
   if (value == nullptr && argument.is_output) value = pattern.find_value(argument.written_into);
   return value != nullptr && value->is_pointer ? value : nullptr;
 }
 
-// Empty, or why no launch of it is kept.
+// Makes the entry of one pattern. Returns why none of its launches is kept, or "".
 std::string plan_entry(const PatternSpec& pattern, const Definition& definition,
                        PlannedEntry* out) {
   *out = {&pattern, &definition, {}, {}, {}, {}, {}};
@@ -103,7 +103,7 @@ std::string plan_entry(const PatternSpec& pattern, const Definition& definition,
   return has_input ? "" : "its launch has none of its inputs";
 }
 
-// In the order of the plan. *notes may be null.
+// The entries in the plan's order. *notes may be null.
 std::vector<PlannedEntry> plan_entries(const FolderModel& model,
                                        const std::vector<std::string>& globs,
                                        std::vector<std::string>* notes) {
@@ -172,7 +172,7 @@ double number_of(const CompiledValue& value, int64_t bits) {
   return value.is_floating ? program_detail::bits_double(bits) : static_cast<double>(bits);
 }
 
-// Empty, or the stride that is none of a contiguous tensor.
+// The name of a stride that is not that of a contiguous tensor, or "".
 std::string find_stride(const PlannedEntry& entry, const AxisValues& axes,
                         const std::vector<int64_t>& values) {
   static const SolutionSpec kNobody;
@@ -220,7 +220,7 @@ class Writer {
   }
 
  private:
-  // The plan names its entries; the model knows what is in them.
+  // Finds the plan's entries among those that the model gives, which have the names.
   Result<void> find_entries() {
     const auto all = plan_entries(model_, {}, nullptr);
     if (plan_text_.size() < sizeof plan_ + uint64_t{plan_.entry_count} * sizeof(TensorPlanEntry)) {
@@ -410,7 +410,7 @@ class Writer {
     return append_line(output_ + "/workloads/" + below + ".jsonl", tools::json_line(record));
   }
 
-  // As the config folder has it.
+  // Copies the definition from the config folder.
   Result<void> write_definition(const Definition& definition, const std::string& below) {
     if (!definitions_.insert(definition.name.name).second) return {};
     const std::string text = FIBSHIM_TRY(read_file(*definition.name.mark.file, kMaxJsonBytes));

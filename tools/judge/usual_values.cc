@@ -13,7 +13,7 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-// The tensor that a stride or a head count is about.
+// The tensor that `word`, a part of the name of a stride or head count, means.
 const DefinitionArgument* tensor_called(const Definition& definition, std::string_view word) {
   if (const DefinitionArgument* const exact = definition.find_argument(word)) return exact;
   if (word.empty() || word == "in" || word == "input") return first_tensor(definition, false);
@@ -104,7 +104,7 @@ std::optional<double> usual_value(const std::string& name, const Subject& subjec
   cut("");
   const DefinitionArgument* const tensor = tensor_called(definition, word);
   if (tensor == nullptr) return std::nullopt;
-  // One weight is that of all rows.
+  // All rows share one weight: its stride is 0.
   if (is_of_rows && tensor->shape.size() == 1 && definition.find_axis(tensor->shape[0])->is_const) {
     return 0;
   }
@@ -114,7 +114,7 @@ std::optional<double> usual_value(const std::string& name, const Subject& subjec
 bool meets_constraints(const Definition& definition, const AxisValues& axes) {
   for (const std::string& constraint : definition.constraints) {
     const auto expression = Expression::parse(constraint);
-    if (!expression) continue;  // Python beyond this language: for its own readers
+    if (!expression) continue;  // Python that this language lacks, for other readers
     const auto value = evaluate(*expression, axes);
     if (value && *value == 0) return false;
   }

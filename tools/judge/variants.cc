@@ -8,7 +8,7 @@ namespace fibshim::judge {
 
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, bool ignores_when) {
   std::vector<Variant> variants;
-  std::map<std::string, size_t> known;  // by what is told apart
+  std::map<std::string, size_t> known;  // by the values that distinguish variants
   for (uint32_t i = 0; i < model.bindings.size(); ++i) {
     const BindingSpec& binding = model.bindings[i];
     if (binding.solution != solution || binding.state != BindingState::ready) continue;

@@ -29,7 +29,7 @@ void write_line(int fd, std::string text) {
   for (size_t at = 0; at < text.size();) {
     const ssize_t written = write(fd, text.data() + at, text.size() - at);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) _exit(1);  // nobody listens any more
+    if (written <= 0) _exit(1);  // the parent has gone
     at += static_cast<size_t>(written);
   }
 }
@@ -54,7 +54,7 @@ void write_line(int fd, std::string text) {
   }
   fflush(stdout);
   fflush(stderr);
-  _exit(code);  // no destructors: the driver's state may be anything
+  _exit(code);  // runs no destructors: the driver may be in any state
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
     return end;
   }
   if (child == 0) be_worker(body, write_end.get(), output.get(), parent);
-  setpgid(child, child);  // both do it: whoever comes first
+  setpgid(child, child);  // parent and child both call it, since either may run first
   write_end = FileDescriptor(-1);
 
   const auto patience =
@@ -110,7 +110,7 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  kill(-child, SIGKILL);  // what it started and left
+  kill(-child, SIGKILL);  // the processes that it started and left
   if (!end.is_timed_out && WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
   end.is_fine = end.exit_code == 0;
   if (end.is_timed_out) {

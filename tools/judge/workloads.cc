@@ -76,7 +76,7 @@ std::string read_workload(const Json& record, Workloads* workloads) {
   }
   Workload workload{{}, std::make_shared<Json>(*inputs), uuid->get<std::string>()};
   for (const auto& [name, value] : axes->items()) {
-    // A number above int64 reads as a negative one.
+    // A number above the largest int64_t reads as a negative one.
     if (!value.is_number_integer() || value.get<int64_t>() < 0) {
       return "axis \"" + name + "\" is no integer from 0 on";
     }
@@ -118,7 +118,7 @@ Workloads read_workloads(const std::string& root, std::vector<std::string>* faul
 
 std::string uuid_of(std::string_view key) {
   const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
-  // Version 8: a hash of the maker's own kind.
+  // UUID version 8: the meaning of the bits is up to the implementation.
   const uint64_t high = (hash.high64 & ~uint64_t{0xf000}) | 0x8000;
   const uint64_t low = (hash.low64 & ~(uint64_t{3} << 62)) | uint64_t{1} << 63;
   return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, high >> 16 & 0xffff,
@@ -137,7 +137,7 @@ Workload made_workload(const Definition& definition, const AxisValues& variable_
 
 namespace {
 
-// A tensor of the dtype and shape that the definition says.
+// Reads a tensor that must have the definition's dtype and shape.
 Result<Tensor> read_argument(const std::string& path, const std::string& key,
                              const DefinitionArgument& argument, const AxisValues& axes,
                              const std::string& what) {
@@ -217,7 +217,7 @@ Result<void> load_inputs(const Workload& workload, const Definition& definition,
 
 Result<Tensor> read_safetensor(const std::string& path, const std::string& key) {
   const auto failed = [&](const std::string& why) { return bad(path + ": " + why); };
-  // Opening a FIFO would wait for its writer.
+  // Checks this before opening: to open a FIFO waits for its writer.
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     return failed(error ? error.message() : "not a regular file");

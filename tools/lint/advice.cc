@@ -11,10 +11,10 @@
 namespace fibshim {
 namespace {
 
-// No launch has an axis beyond this, unless it is said: 2^20 tokens, rows, pages.
+// Assumed limit of an axis, unless the folder states another: 2^20 tokens, rows or pages.
 constexpr int64_t kLargestAxis = 1 << 20;
 
-// Constant axes, and a value for each axis that varies. What only a launch knows has no meaning.
+// Knows the constant axes, and a value for each axis that varies. Names that only a launch defines have no meaning.
 class TrialScope : public Scope {
  public:
   TrialScope(const PatternSpec& pattern, const Definition& definition,
@@ -74,7 +74,7 @@ class Adviser {
     diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
-  // Every symbol that `b` fits, `a` fits.
+  // True if `a` fits every symbol that `b` fits.
   static bool covers_symbol(const PatternSpec& a, const PatternSpec& b) {
     if (a.symbol->text() == b.symbol->text()) return true;
     if (!a.captures.empty()) return false;
@@ -101,7 +101,7 @@ class Adviser {
            (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(Step)) == 0);
   }
 
-  // The name that `a` gives a launch is the one that `b` gives it.
+  // True if `a` and `b` give a launch the same definition name.
   static bool has_same_name(const PatternSpec& a, const PatternSpec& b) {
     return a.symbol->text() == b.symbol->text() && a.captures == b.captures &&
            a.name.size() == b.name.size() && a.keys.size() == b.keys.size() &&
@@ -116,7 +116,7 @@ class Adviser {
                       });
   }
 
-  // No launch that pattern `b` fits gets past `a`, which is tried before.
+  // True if `a`, which is tried before `b`, takes every launch that `b` fits.
   bool shadows(size_t a_index, size_t b_index) const {
     const PatternSpec& a = *model_.patterns[a_index];
     const PatternSpec& b = *model_.patterns[b_index];
@@ -125,7 +125,7 @@ class Adviser {
     const bool has_weaker_where =
         a.where.empty() || (a.captures == b.captures && is_same(a.where_steps, b.where_steps));
     if (!has_weaker_where || !covers_images(a, b)) return false;
-    // A pattern without a solution for a launch leaves it to the next.
+    // A pattern without a solution for a launch leaves the launch to the next pattern.
     const bool is_constant =
         a.keys.empty() && a.name.size() == 1 && a.name[0].kind == TemplatePart::Kind::text;
     const bool decides = (is_constant && has_routes_[a_index]) || has_same_name(a, b);
@@ -147,7 +147,7 @@ class Adviser {
 
   void report_unrouted(size_t index) {
     const PatternSpec& pattern = *model_.patterns[index];
-    if (has_routes_[index] || pattern.is_analysis) return;  // none is needed to report
+    if (has_routes_[index] || pattern.is_analysis) return;  // analysis needs no solution
     const bool has_definition = std::ranges::any_of(
         model_.definitions,
         [&](const Definition& definition) { return pattern.can_name(definition.name.name, {}); });
@@ -166,7 +166,7 @@ class Adviser {
     }
   }
 
-  // Sizes for which no solution is.
+  // Solutions by the name of their definition.
   std::map<std::string_view, std::vector<const SolutionSpec*>> solutions_by_definition() const {
     std::map<std::string_view, std::vector<const SolutionSpec*>> by_definition;
     for (const SolutionSpec& solution : model_.solutions) {
@@ -175,7 +175,8 @@ class Adviser {
     return by_definition;
   }
 
-  // A row's batch decides which of the solutions computes it.
+  // Reports definitions whose solutions differ in their claim to be batch-invariant: a row's batch decides which of
+  // them computes the row.
   void report_split_invariance() {
     if (model_.settings.requires_batch_invariant) return;
     for (const auto& [name, solutions] : solutions_by_definition()) {
@@ -203,7 +204,7 @@ class Adviser {
     }
   }
 
-  // Such as "rows from 257 on"; empty: there is a solution everywhere.
+  // The sizes without a solution, such as "rows from 257 on"; empty if there are none.
   static std::string unserved_text(const ChoiceMap& map) {
     const auto& samples = map.samples;
     const auto is_unserved = [](const ChoiceSample& sample) { return sample.holding == 0; };
@@ -233,7 +234,7 @@ class Adviser {
     std::map<std::string, int64_t> axes;
   };
 
-  // The value, or nothing where the launch alone knows it, or some `where` may exclude the trial.
+  // The expression's value. Nothing if only a launch knows it, or if a `where` may exclude the trial.
   static std::optional<int64_t> value_of(const Trial& trial, const MarkedExpression& expression,
                                          bool* overflows) {
     const TrialScope scope(trial.pattern, trial.definition, trial.axes);
@@ -245,7 +246,7 @@ class Adviser {
     return compiled->constant;
   }
 
-  // Whether a launch of these sizes gets as far as its geometry.
+  // True if a launch of these sizes passes all clauses, so that its geometry is computed.
   static bool is_allowed(const Trial& trial) {
     for (const auto* clauses :
          {&trial.pattern.where, &trial.solution.where, &trial.solution.when}) {
@@ -255,7 +256,7 @@ class Adviser {
         if (overflows || (value && *value == 0)) return false;
         if (value) continue;
         const auto names = clause.expression.names();
-        // It may exclude the sizes together with what the launch alone knows.
+        // Together with values that only the launch knows, the clause may exclude these sizes.
         if (std::ranges::any_of(
                 names, [&](const std::string& name) { return trial.axes.count(name) != 0; })) {
           return false;
@@ -265,7 +266,7 @@ class Adviser {
     return true;
   }
 
-  // What CUDA would say to the geometry of a launch of these sizes.
+  // Why CUDA would refuse the geometry of a launch of these sizes.
   struct Fault {
     uint32_t index;
     std::string message;
@@ -321,7 +322,7 @@ class Adviser {
       if (!value.expression && value.source.is_constant()) continue;
       Range range = ranges.of(value.name);
       range.keep(1, kLargestAxis);
-      if (range.is_empty()) return;  // its launches are larger than what is tried here
+      if (range.is_empty()) return;  // its launches are larger than the sizes tried here
       trial.axes[value.name] = range.low;
       largest[value.name] = range.high;
     }
@@ -337,7 +338,7 @@ class Adviser {
       Trial grown = trial;
       grown.axes[name] = high;
       if (!is_faulty(grown)) continue;
-      // Between one size that is fine and one that is not lies the first that is not.
+      // Bisects between a size that is fine and one that is faulty, to find the first faulty one.
       int64_t fine = trial.axes[name];
       int64_t faulty = high;
       while (faulty - fine > 1) {
@@ -353,7 +354,7 @@ class Adviser {
                     bool has_bound) {
     const auto fault = fault_of(trial);
     if (!fault) return;
-    // Once for each solution, whatever patterns lead to it.
+    // Reports once for each solution, however many patterns lead to it.
     if (!reported_.emplace(binding.solution, fault->index).second) return;
     const std::string value = std::to_string(trial.axes.at(name));
     add(Rule::geometry_overflow, trial.solution.geometry[fault->index].text.mark,
@@ -366,7 +367,7 @@ class Adviser {
   // --- GPUs
 
   static bool runs_on(const SolutionImage& image, uint32_t sm) {
-    if (image.kind == ImageKind::fatbin) return true;  // its entries are the driver's matter
+    if (image.kind == ImageKind::fatbin) return true;  // the driver chooses among its entries
     if (image.scope == ArchScope::arch_specific) return image.sm == sm;
     if (image.kind == ImageKind::ptx) return image.sm <= sm;
     return image.sm / 10 == sm / 10 && image.sm <= sm;
@@ -399,7 +400,7 @@ void CheckLint::check_json(Kind kind, JsonValue root) {
   schema_faults_.insert(schema_faults_.end(), found.begin(), found.end());
 }
 
-// What has been said at the same place, or within it, is said better.
+// Adds the schema's faults, except where another finding is at the same place or within it: that one is clearer.
 void CheckLint::finish(Diagnostics* diagnostics) {
   using Column = std::pair<uint32_t, uint32_t>;
   std::map<std::string_view, std::set<Column>> places;

@@ -34,7 +34,7 @@ MeasuredTime read_time(JsonValue value) {
   return out;
 }
 
-// The schema has said that all is there, and of which type.
+// The schema has checked that all members are there and have the right types.
 Measurement read_one(JsonValue value) {
   const auto text = [&](const char* key) { return std::string(value.find(key).string()); };
   Measurement out{text("definition"),
@@ -51,7 +51,7 @@ Measurement read_one(JsonValue value) {
   return out;
 }
 
-// A definition whose axes all have a value.
+// A definition in which all axes have a value.
 class FixedAxes : public Scope {
  public:
   FixedAxes(const Definition& definition, const std::map<std::string, int64_t>& axes)
@@ -138,7 +138,7 @@ class Reporter {
     return out;
   }
 
-  // The images that ran when these were measured: of the GPU's major, the highest that it runs.
+  // The images that ran in these measurements: those for the GPU's major version, with the highest minor that it runs.
   static std::set<uint32_t> measured_sms(const SolutionSpec& solution,
                                          const std::vector<const Measurement*>& measured) {
     std::set<uint32_t> out;
@@ -154,7 +154,7 @@ class Reporter {
   }
 
   void report_unmeasured(uint16_t folder, const std::vector<Measurement>& all) {
-    std::map<uint32_t, std::vector<std::string>> missing;  // by what the images are compiled for
+    std::map<uint32_t, std::vector<std::string>> missing;  // by the images' architecture
     size_t count = 0;
     for (const SolutionSpec& solution : model_.solutions) {
       if (solution.folder != folder) continue;
@@ -163,7 +163,7 @@ class Reporter {
       const std::set<uint32_t> known = measured_sms(solution, measured);
       std::set<uint32_t> wanted;
       for (const SolutionImage& image : solution.images) {
-        // What a fatbin or PTX runs on, the driver decides: any GPU will do.
+        // The driver decides on which GPUs a fatbin or PTX runs: a measurement on any GPU is enough.
         if (image.kind == ImageKind::cubin) wanted.insert(image.sm);
       }
       if (wanted.empty() && measured.empty()) missing[0].push_back(solution.name.name);
@@ -186,7 +186,7 @@ class Reporter {
     }
   }
 
-  // The solution that serves these sizes; null: none.
+  // The solution that serves these sizes; null if there is none.
   const SolutionSpec* chosen(const SolutionSpec& solution, const Scope& axes) const {
     const SolutionSpec* best = nullptr;
     for (const SolutionSpec& one : model_.solutions) {
@@ -248,7 +248,7 @@ std::vector<Measurement> parse_measurements(std::string_view text, const std::st
   return out;
 }
 
-// One line for each time, so that changes can be read.
+// Writes one line for each time, so that diffs are readable.
 std::string measurements_text(const std::vector<Measurement>& measurements) {
   const auto text = [](const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -53,14 +53,14 @@ class MistakeFinder {
     std::string_view file = *definition.name.mark.file;
     file.remove_prefix(file.rfind('/') + 1);
     file.remove_suffix(std::string_view(".json").size());
-    // A file's name cannot hold these.
+    // A file name cannot contain a slash.
     if (file == definition.name.name || definition.name.name.find('/') != std::string::npos) return;
     add(Rule::definition_file_name, definition.name.mark,
         "definition " + in_quotes(definition.name.name) + " is in a file of another name",
         "call the file " + in_quotes(definition.name.name + ".json"));
   }
 
-  // Clauses that no value can fulfil, and those that every value does.
+  // Reports clauses that no value can satisfy, and those that every value satisfies.
   void report_where(const std::vector<MarkedExpression>& where, Ranges* ranges,
                     const std::string& whose) {
     const Ranges all = *ranges;
@@ -86,8 +86,8 @@ class MistakeFinder {
             std::to_string(kMaxParamBytes));
   }
 
-  // Two pointers that are read from one parameter, while another pointer has no name: one of them
-  // was meant. Without the other, the kernel works in place.
+  // Reports two pointers that are read from one parameter while another pointer parameter has no name: probably one
+  // of them should read that. If there is no unnamed one, the kernel works in place.
   void report_shared_arg(const PatternSpec& pattern) {
     std::set<uint16_t> named;
     for (const PatternValue& value : pattern.values) {
@@ -151,7 +151,7 @@ class MistakeFinder {
                                [&](const MarkedName& passed) { return passed.name == name; });
   }
 
-  // The tensor is passed under another name: an output that lies where an input did.
+  // True if the tensor is passed under another name, because an output is written into an input's buffer.
   static bool is_overwritten(const SolutionSpec& solution, const Definition& definition,
                              const DefinitionArgument& argument) {
     if (argument.is_output) {
@@ -171,7 +171,7 @@ class MistakeFinder {
         "call cudaGridDependencySynchronize() before the first read, or leave \"pdl\" out");
   }
 
-  // What the definition calls an output, the original writes.
+  // Reports outputs of the definition that "writes" lacks: the original writes them, too.
   void report_outputs(const BindingSpec& binding) {
     const PatternSpec& pattern = *model_.patterns[binding.pattern];
     if (pattern.writes.empty()) return;

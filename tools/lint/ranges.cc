@@ -142,7 +142,7 @@ std::string Ranges::add(const Expression& clause, uint16_t index, bool is_negate
   return {};
 }
 
-// What cannot be false.
+// A clause always holds if its negation cannot hold.
 std::string Ranges::always_holds(const Expression& clause, uint16_t index) const {
   const Expression::Node& node = clause.node(index);
   if (node.kind == Expression::Kind::logical_and) {

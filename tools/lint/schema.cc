@@ -13,7 +13,7 @@
 
 #include "loader/read/fields.h"
 
-// The texts, as the assembler finds them from the folder that make runs in.
+// Embeds the schemas. The assembler finds the files relative to the folder in which make runs.
 #define SCHEMA_TEXT(name)                              \
   extern "C" const char fibshim_##name##_schema[];     \
   extern "C" const char fibshim_##name##_schema_end[]; \
@@ -64,8 +64,8 @@ const valijson::Schema& schema_of(SchemaName name) {
   return entry->second;
 }
 
-// More of a text than any schema asks about; the standard library's regular expressions take stack for each
-// character.
+// No schema needs more of a string than this. The limit is there because the standard library's regular expressions
+// use stack for each character.
 constexpr size_t kMostText = 2048;
 
 std::string shortened(std::string_view text) {
@@ -75,7 +75,7 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, size));
 }
 
-// The document's depth is bounded, so that this is.
+// Recursion is bounded, since the document's depth is.
 Json to_json(JsonValue value) {
   switch (value.kind()) {
     case JsonKind::boolean: return value.boolean();
@@ -98,7 +98,7 @@ Json to_json(JsonValue value) {
   }
 }
 
-// "[3]" of an array, "[key]" of an object.
+// The element "[3]" of an array, or the member "[key]" of an object.
 JsonValue step(JsonValue from, std::string_view part) {
   if (part.size() < 2) return from;
   part = part.substr(1, part.size() - 2);

@@ -169,7 +169,7 @@ void VerifyBlocks::read_solution(JsonValue root, const SolutionSpec& solution,
 }
 
 const VerifyBlock& VerifyBlocks::of(const SolutionSpec& solution) const {
-  static const VerifyBlock* const none = new VerifyBlock;  // needed until the process ends
+  static const VerifyBlock* const none = new VerifyBlock;  // never freed: used until the end
   const auto found = blocks_.find(solution.relative);
   return found == blocks_.end() ? *none : found->second;
 }

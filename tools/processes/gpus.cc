@@ -8,7 +8,7 @@ namespace fibshim::tools {
 
 DriverInfo ask_driver() {
   DriverInfo out;
-  // Never closed: drivers do not like it.
+  // Never closed: drivers do not support unloading well.
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
     out.fault = dlerror();

@@ -6,7 +6,7 @@
 namespace fibshim::tools {
 namespace {
 
-// The first of these below the prefix that there is; else the first.
+// `name` in the first of these folders below the prefix where it exists; if it is in none, in the first one.
 std::string path_in(std::initializer_list<const char*> folders, const char* name) {
   const std::filesystem::path prefix =
       std::filesystem::path(own_path()).parent_path().parent_path();
@@ -18,7 +18,7 @@ std::string path_in(std::initializer_list<const char*> folders, const char* name
   return prefix / *folders.begin() / name;
 }
 
-// As the command's own search path has them: LIBDIR of `make install`.
+// The library folders that LIBDIR of `make install` may name.
 std::string library_path(const char* name) {
   return path_in({"lib", "lib64", "lib/" FIBSHIM_MULTIARCH}, name);
 }

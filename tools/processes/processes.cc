@@ -31,7 +31,7 @@ std::string link_target(const std::string& path) {
   return length < 0 ? "" : std::string(buffer, static_cast<size_t>(length));
 }
 
-// The path at the end of a line of /proc/<pid>/maps: the sixth field, which may hold blanks.
+// The path at the end of a line of /proc/<pid>/maps: the sixth field, which may contain blanks.
 std::string mapped_path(const std::string& line) {
   const size_t slash = line.find('/');
   return slash == std::string::npos ? "" : line.substr(slash);
@@ -71,7 +71,7 @@ std::optional<ProcessInfo> read_process(uint64_t pid, bool* is_forbidden) {
       out.counters.push_back(path);
     }
   }
-  if (maps.bad()) {  // reading, not opening, is what is forbidden on some kernels
+  if (maps.bad()) {  // some kernels forbid reading the file rather than opening it
     *is_forbidden = errno == EACCES || errno == EPERM;
     return std::nullopt;
   }

@@ -50,8 +50,8 @@ bool is_executable_file(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-// The program that a "#!" line ends in, given the line without "#!". For env(1) the one that env
-// will look for; empty when that cannot be told.
+// The program that a "#!" line starts, given the line without "#!". For env(1), the program that env
+// will search; empty if that is not clear.
 std::string interpreter_of(const std::string& line) {
   std::istringstream words(line);
   std::string word;
@@ -64,7 +64,7 @@ std::string interpreter_of(const std::string& line) {
   return "";
 }
 
-// Does running the file change who it runs as? Then the linker drops LD_PRELOAD (AT_SECURE).
+// True if the file runs as another user or with more rights. Then the linker ignores LD_PRELOAD (AT_SECURE).
 bool changes_identity(const std::string& path) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0) return false;
@@ -73,11 +73,11 @@ bool changes_identity(const std::string& path) {
       status.st_gid != getgid()) {
     return true;
   }
-  // Root has the capabilities already, and stays who it is.
+  // Root has all capabilities already, so they change nothing.
   return getuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-// The dynamic linker that the program asks for, "" where its name cannot be read; nothing where it asks for
+// The dynamic linker that the program names; "" if the name cannot be read; nothing if the program names
 // none.
 std::optional<std::string> elf_interpreter(Elf* elf) {
   size_t count = 0, file_bytes = 0;
@@ -144,7 +144,7 @@ std::string find_program(const std::string& name) {
   if (name.empty()) return "";
   if (name.find('/') != std::string::npos) return name;
   const char* const path = getenv("PATH");
-  // What execvp takes when PATH is unset.
+  // execvp's default if PATH is unset.
   std::istringstream folders(path == nullptr ? "/bin:/usr/bin" : path);
   std::string folder;
   while (std::getline(folders, folder, ':')) {

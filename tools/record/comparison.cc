@@ -96,7 +96,7 @@ std::string counts_cell(uint64_t a, uint64_t b) {
 
 using Table = std::vector<std::vector<std::string>>;
 
-// "" where the table has its head alone.
+// "" if the table has only a heading.
 std::string titled(const std::string& title, const Table& table) {
   return table.size() == 1 ? "" : fmt::format("{}\n{}\n", title, format_table(table));
 }

@@ -129,7 +129,7 @@ class Explainer {
     if (resolution.kind == DecisionKind::no_solution) {
       return fmt::format("nothing solves definition \"{}\"", resolution.definition);
     }
-    std::string others;  // tried before, which are not for this launch
+    std::string others;  // solutions that were tried before and are not for this launch
     const uint32_t count = resolution.kind == DecisionKind::choice ? resolution.route->count : 0;
     const bool is_refused = plan.outcome == Outcome::fallback_refused;
     for (uint32_t i = 0; i < count; ++i) {
@@ -156,7 +156,7 @@ class Explainer {
                        solution.name.name, resolution.definition);
   }
 
-  // The first that does not hold, with its place and the values in it; empty when all do.
+  // The first clause that does not hold, with its place and its values; empty if all hold.
   std::string broken_clause(const std::vector<MarkedExpression>& where, const Scope& scope,
                             const LaunchView& view) const {
     for (const MarkedExpression& clause : where) {

@@ -21,7 +21,7 @@ struct ScalarName {
   uint32_t size;
   const char* element;  // as a definition's dtype
 };
-// As the demangler writes them.
+// The C++ names are spelled as the demangler writes them.
 constexpr ScalarName kScalarNames[] = {
     {"bool", "bool", 1, "bool"},
     {"char", "int8", 1, "int8"},
@@ -68,11 +68,11 @@ bool strip_suffix(std::string_view* text, std::string_view suffix) {
   return true;
 }
 
-// How deep each character of a readable name lies in brackets; those themselves lie outside. '<' and '>' are
+// The number of brackets around each character of a readable name; a bracket itself counts as outside. '<' and '>' are
 // brackets around a template's arguments, and operators elsewhere: "operator<", "->", "((3)>(2))".
 std::vector<size_t> bracket_depths(std::string_view text) {
   constexpr std::string_view kOperator = "operator";
-  // Longer ones first.
+  // Longer operators first.
   constexpr std::string_view kSymbols[] = {"<=>", "<<=", ">>=", "->*", "()", "[]", "<<",
                                            ">>",  "<=",  ">=",  "->",  "<",  ">"};
   constexpr std::string_view kOpening = "([{<", kClosing = ")]}>";
@@ -92,8 +92,8 @@ std::vector<size_t> bracket_depths(std::string_view text) {
       for (; i + 1 < end; ++i) depths[i + 1] = open.size();
       continue;
     }
-    // Of an expression: "(a)<(b)", "(a)<<(b)", "(a)>>(b)"; brackets that end together have a blank between
-    // them. After "operator()" arguments begin.
+    // Operators of an expression: "(a)<(b)", "(a)<<(b)", "(a)>>(b)". Closing template brackets have a blank between
+    // them. After "operator()", '<' begins template arguments.
     const bool follows_call = text.substr(0, i).ends_with("operator()");
     if (text[i] == '<' && (before == '<' || (before == ')' && !follows_call))) continue;
     if (before == ')' && text.substr(i).starts_with(">>(")) {
@@ -117,7 +117,7 @@ std::vector<size_t> bracket_depths(std::string_view text) {
   return depths;
 }
 
-// Where the function's parameter list begins; npos: it has none.
+// Where the function's parameter list begins; npos if there is none.
 size_t parameter_list(std::string_view text) {
   while (text.ends_with(" const")) text.remove_suffix(6);
   if (text.find("[clone") != std::string_view::npos) {
@@ -163,7 +163,7 @@ ParamType read_type(std::string_view text) {
 bool is_of_size(std::string_view text, const ParamType& type, uint32_t size) {
   if (type.is_pointer()) return size == 8;
   if (const ScalarName* scalar = find_scalar(trimmed(text))) return scalar->size == size;
-  // Read from a text that says more, such as "char const".
+  // The type was read from a longer text, such as "char const".
   for (const ScalarName& scalar : kScalarNames) {
     if (!type.name.empty() && type.name == scalar.name) return scalar.size == size;
   }
@@ -212,7 +212,7 @@ ParamType guess(const ParamRecord& param) {
   return type;
 }
 
-// Half of a word of 8 bytes.
+// One half of a word of 8 bytes.
 ParamRecord half_of(const ParamRecord& word, uint32_t shift) {
   const auto cut = [&](uint64_t value) { return (value >> shift) & UINT32_MAX; };
   ParamRecord half;
@@ -245,12 +245,12 @@ ParamType type_of_word(const ParamRecord& word) {
 
 std::vector<Field> fields_of_struct(const ParamRecord& param) {
   std::vector<Field> out;
-  // No scalar has three, five, six or seven bytes.
+  // Leaves out records without a type: no scalar has three, five, six or seven bytes.
   const auto append = [&](const ParamRecord& record) {
     const ParamType type = type_of_word(record);
     if (!type.name.empty()) out.push_back({record, type});
   };
-  // One of 8 bytes or fewer is its own word.
+  // A struct of 8 bytes or fewer is its own word.
   std::vector<ParamRecord> words = param.words;
   if (words.empty() && !param.values.empty()) {
     words.push_back(param);
@@ -264,7 +264,7 @@ std::vector<Field> fields_of_struct(const ParamRecord& param) {
     }
     const ParamRecord low = half_of(word, 0);
     const ParamRecord high = half_of(word, 32);
-    // 1.0 as a float64 has a lower half of 0; 0.1 has one that is no sensible float32.
+    // As a float64, 1.0 has a lower half of 0; the lower half of 0.1 is not a plausible float32.
     if (type_of_word(word).is_floating() &&
         (low.bits == 0 || guess(low).name != "float32" || guess(high).name != "float32")) {
       append(word);
@@ -328,7 +328,7 @@ std::vector<ParamType> types_of_params(const std::string& symbol,
     if (!has_signature) {
       out.push_back(guess(params[i]));
     } else if (out[i].name.empty() && params[i].size <= 8) {
-      // A type that says nothing here: an enumeration, a small struct.
+      // A type whose name tells nothing: an enumeration, a small struct.
       const ParamType type = guess(params[i]);
       if (!type.is_pointer()) out[i] = type;
     }

@@ -13,7 +13,7 @@ std::string sizes_text(const std::vector<uint32_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-// Of "xxh128:" or "code:" and 32 digits.
+// Parses "xxh128:" or "code:" and 32 digits.
 ImageHash image_hash(const std::string& text) {
   if (text.empty()) return {};
   const std::string digits = text.substr(text.find(':') + 1);
@@ -21,7 +21,7 @@ ImageHash image_hash(const std::string& text) {
           std::stoull(digits.substr(0, 16), nullptr, 16)};
 }
 
-// Why the kernel is not the pattern's; empty when it is.
+// Why the pattern does not fit the kernel; empty if it does.
 std::string misfit(const Snapshot& snapshot, const Pattern& pattern, const KernelRecord& kernel) {
   if (!kernel.has_params) return "the driver does not tell the kernel's parameters";
   std::vector<Param> params;
@@ -50,7 +50,7 @@ std::string misfit(const Snapshot& snapshot, const Pattern& pattern, const Kerne
                      sizes_text(wanted));
 }
 
-// What kept launches from being redirected, of what was counted while the recording ran.
+// Why launches were not redirected, from the outcomes that were counted during the recording.
 std::string reasons(const KernelRecord& kernel) {
   std::string out;
   for (const auto& [outcome, count] : kernel.outcomes) {

@@ -19,7 +19,7 @@ Times times_of(const RecordedTimes& times) {
   return {times.count, times.sum_ns, times.shortest_ns, times.longest_ns};
 }
 
-// Those of one layout.
+// Adds up the parameters of two records with the same layout.
 void add_params(std::vector<ParamRecord>* to, const std::vector<ParamRecord>& from) {
   for (size_t i = 0; i < std::min(to->size(), from.size()); ++i) {
     ParamRecord& param = (*to)[i];
@@ -31,7 +31,7 @@ void add_params(std::vector<ParamRecord>* to, const std::vector<ParamRecord>& fr
   }
 }
 
-// Adds what another process, or another handle, did with the same kernel.
+// Adds the record of another process, or of another handle, for the same kernel.
 void add_kernel(KernelRecord* to, const KernelRecord& from) {
   add_to(&to->launches, from.launches);
   add_to(&to->nodes, from.nodes);
@@ -46,12 +46,12 @@ void add_kernel(KernelRecord* to, const KernelRecord& from) {
   add_params(&to->params, from.params);
 }
 
-// Reads one file's blocks. Every block lies within the bytes, and everything in it within the block.
+// Reads one file's blocks. Checks that every block is within the bytes, and all its contents within the block.
 class BlockReader {
  public:
   explicit BlockReader(std::string_view bytes) : bytes_(bytes) {}
 
-  // Why the file is damaged; empty when it is not.
+  // Why the file is damaged; empty if it is not.
   std::string read(const RecordingHeader& header) {
     uint64_t at = sizeof(RecordingHeader);
     while (at < header.used_bytes) {
@@ -151,7 +151,7 @@ class BlockReader {
     return true;
   }
 
-  // To the struct that it lies in. False: to none.
+  // Adds a word to the struct that contains it. Returns false if there is none.
   static bool add_word(ParamRecord word, std::vector<ParamRecord>* params) {
     const auto found = std::ranges::find_if(*params, [&](const ParamRecord& param) {
       return !has_recorded_values(param.size) && word.offset >= param.offset &&
@@ -171,7 +171,7 @@ class BlockReader {
     RecordedGeometry raw;
     if (block_bytes < sizeof raw) return false;
     copy(&raw, at);
-    const auto kernel = index_.find(raw.kernel_at);  // it comes before its geometries
+    const auto kernel = index_.find(raw.kernel_at);  // a kernel comes before its geometries
     if (kernel == index_.end()) return false;
     Geometry geometry;
     std::copy(std::begin(raw.geometry), std::end(raw.geometry), geometry.begin());
@@ -194,7 +194,7 @@ class BlockReader {
     RecordedRuns raw;
     if (block_bytes < sizeof raw) return false;
     copy(&raw, at);
-    const auto name = names_.find(raw.name_at);  // it comes before its runs
+    const auto name = names_.find(raw.name_at);  // a name comes before its runs
     if (name == names_.end()) return false;
     Geometry geometry;
     std::copy(std::begin(raw.geometry), std::end(raw.geometry), geometry.begin());
@@ -207,13 +207,13 @@ class BlockReader {
     RecordedDevice raw;
     if (block_bytes < sizeof raw) return false;
     copy(&raw, at);
-    // It may be written at this moment, and its numbers be of two.
+    // The shim may be writing the block now, so that its numbers do not belong together.
     const uint64_t span_ns = raw.last_ns - std::min(raw.first_ns, raw.last_ns);
     devices_.push_back({raw.device, span_ns, std::min(raw.busy_ns, span_ns)});
     return true;
   }
 
-  // CUPTI knows names and geometries, not images: where several kernels have both, the first of them gets the runs.
+  // CUPTI reports names and geometries, not images: if several kernels have the same, the first one gets the runs.
   void assign_runs() {
     std::unordered_map<std::string_view, std::vector<size_t>> of_symbol;
     const size_t launched = kernels_.size();
@@ -240,7 +240,7 @@ class BlockReader {
     for (const size_t i : candidates) kernels_[i].shares_runs |= candidates.size() > 1;
   }
 
-  // But for the cluster: a kernel may have one of its own, which no launch says.
+  // Compares all but the cluster: a kernel may be compiled with one, which no launch states.
   static bool has_geometry(const KernelRecord& kernel, const Geometry& wanted) {
     return std::ranges::any_of(kernel.geometries, [&](const auto& one) {
       const Geometry& geometry = one.first;
@@ -253,7 +253,7 @@ class BlockReader {
   std::vector<KernelRecord> kernels_;
   std::vector<DeviceTime> devices_;
   std::unordered_map<uint64_t, size_t> index_;  // by the block's place
-  std::map<uint64_t, KernelRecord> names_;      // with their runs alone
+  std::map<uint64_t, KernelRecord> names_;      // records that have only runs
 };
 
 // The error says why the file is refused.
@@ -306,7 +306,7 @@ tl::expected<void, std::string> read_file_into(const std::string& file, std::str
   return {};
 }
 
-// What makes two records one kernel.
+// Records with equal keys are of the same kernel.
 std::string kernel_key(const KernelRecord& kernel) {
   std::string key = fmt::format("{}\n{}\n{}\n", kernel.symbol, kernel.image, kernel.sm);
   for (const ParamRecord& param : kernel.params) {
@@ -315,7 +315,7 @@ std::string kernel_key(const KernelRecord& kernel) {
   return key;
 }
 
-// Adds those of one kernel up.
+// Adds the kernels to the recording; records of the same kernel are added up.
 void merge(std::vector<KernelRecord> kernels, Recording* recording) {
   std::unordered_map<std::string, size_t> known;
   for (KernelRecord& kernel : kernels) {

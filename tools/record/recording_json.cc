@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kJsonVersion = 1;
 constexpr const char* kImageKinds[] = {"unknown", "cubin", "fatbin", "ptx"};
-constexpr size_t kJsonGeometries = 64;  // of one kernel; the rest is added up
+constexpr size_t kJsonGeometries = 64;  // for each kernel; the others are added up
 
 double to_us(double ns) { return round(ns) / 1000; }
 
@@ -50,7 +50,7 @@ nlohmann::ordered_json param_to_json(const ParamRecord& param, const ParamType& 
   if (type.is_pointer()) {
     out["to"] = or_null(type.element);
     if (type.source == ParamSource::signature) out["const"] = type.is_const;
-    // Of all addresses: 0 where all were null.
+    // The common alignment of all addresses; 0 if all were null.
     out["alignment"] = param.bits == 0 ? 0 : param.bits & (~param.bits + 1);
     const auto null = param.values.find(0);
     out["null"] = null == param.values.end() ? 0 : null->second;
@@ -98,7 +98,7 @@ nlohmann::ordered_json runs_to_json(const KernelRecord& kernel) {
   std::vector<std::pair<RunKey, Runs>> all(kernel.runs.begin(), kernel.runs.end());
   std::ranges::stable_sort(
       all, [](const auto& a, const auto& b) { return a.second.sum_ns() > b.second.sum_ns(); });
-  std::map<bool, Runs> others;  // in graphs
+  std::map<bool, Runs> others;  // key: whether in graphs
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   const auto append = [&](const RunKey& key, const Runs& runs) {
     nlohmann::ordered_json one = geometry_to_json(key.first, {});
@@ -120,7 +120,7 @@ nlohmann::ordered_json runs_to_json(const KernelRecord& kernel) {
   return out;
 }
 
-// The reader's half. A member that is missing or of another kind throws, and the line is refused.
+// From here on: the reader. A member that is missing or has another type throws, and the line is refused.
 Times times_from_json(const nlohmann::json& value) {
   if (value.is_null()) return {};
   const auto ns = [&](const char* key) {
@@ -153,7 +153,7 @@ ParamRecord param_from_json(const nlohmann::json& value) {
   param.size = integer_of<uint32_t>(value.at("size"));
   if (!param.is_possible()) throw std::range_error("no kernel has such a parameter");
   if (value.at("type") == "pointer") {
-    // The addresses are not kept: one that stands for them, so that the type is found again.
+    // The file does not have the addresses: one stands for all, so that the type is found again.
     param.bits = integer_of<uint64_t>(value.at("alignment"));
     if (const auto null = integer_of<uint64_t>(value.at("null"))) param.values[0] = null;
     if (param.bits != 0) param.values[kLowestAddress | param.bits] = 1;
@@ -170,7 +170,7 @@ ParamRecord param_from_json(const nlohmann::json& value) {
           word.offset + word.size > param.size) {
         throw std::range_error("a struct has no such word");
       }
-      // Of 8 bytes, with a type that its values alone would not have given: the driver has told.
+      // Restores what the driver said about a word of 8 bytes, since its values alone could give another type.
       if (one.at("type") == "pointer") {
         word.memory = RecordedMemory::some;
       } else if (word.size == 8) {
@@ -197,7 +197,7 @@ ParamRecord param_from_json(const nlohmann::json& value) {
   return param;
 }
 
-// The prefix and 32 digits, as patterns have it; "" where it is null or missing.
+// The prefix and 32 digits, as patterns spell a hash; "" if it is null or missing.
 std::string hash_from_json(const nlohmann::json& image, const char* key, std::string_view prefix) {
   const auto found = image.find(key);
   if (found == image.end() || !found->is_string()) return "";
@@ -237,7 +237,7 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
   for (const nlohmann::json& geometry : value.at("geometries")) {
     kernel.geometries[geometry_from_json(geometry)].add(counts_from_json(geometry));
   }
-  // Files of earlier versions have none of these.
+  // Files of earlier versions have no runs.
   if (const auto runs = value.find("runs"); runs != value.end()) {
     for (const nlohmann::json& one : *runs) {
       kernel.runs[{geometry_from_json(one), one.at("in_graph").get<bool>()}].add(
@@ -254,7 +254,7 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
   return kernel;
 }
 
-// A process's members, by their names in JSON.
+// The members of a process, with their names in JSON.
 struct NumberMember {
   const char* name;
   uint64_t RecordedProcess::*member;
@@ -267,7 +267,7 @@ constexpr NumberMember kProcessNumbers[] = {
     {"dropped_launches", &RecordedProcess::dropped_launches},
     {"dropped_kernels", &RecordedProcess::dropped_kernels},
 };
-// Which files of earlier versions do not have.
+// Files of earlier versions lack these members.
 constexpr NumberMember kTimingNumbers[] = {
     {"dropped_runs", &RecordedProcess::dropped_runs},
     {"cupti_version", &RecordedProcess::cupti_version},

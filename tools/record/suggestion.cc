@@ -44,7 +44,7 @@ std::string escaped_regex(const std::string& text) {
   return out;
 }
 
-// Where an anonymous namespace's name stands in a symbol; nvcc puts hashes of the build into it.
+// The place of an anonymous namespace's name in a symbol. nvcc puts hashes of the build into it.
 struct AnonymousName {
   size_t begin, end;
   std::string file;  // "20_layer_norm_kernel"
@@ -70,7 +70,7 @@ std::optional<AnonymousName> find_anonymous_name(const std::string& symbol) {
   return AnonymousName{bounds[0], bounds[1], symbol.substr(bounds[2], bounds[3] - bounds[2])};
 }
 
-// A symbol for a pattern.
+// The symbol as a pattern writes it, without the hashes of a build.
 std::string symbol_pattern(const std::string& symbol) {
   std::string pattern = symbol;
   if (const auto name = find_anonymous_name(symbol)) {
@@ -78,14 +78,14 @@ std::string symbol_pattern(const std::string& symbol) {
               name->file + "_cu_[0-9a-f]{8}(_\\d+)?" + escaped_regex(symbol.substr(name->end));
   }
   if (SymbolPattern::parse(pattern)) return pattern;
-  // No C++ symbol: an exact one holds no blanks and brackets, and none is longer than a pattern.
+  // Not a C++ symbol. An exact one may not contain blanks or brackets, nor be longer than the limit for patterns.
   pattern = "re:" + escaped_regex(symbol);
   if (SymbolPattern::parse(pattern)) return pattern;
   return "re:" + escaped_regex(symbol.substr(0, kMaxSymbolPatternLength / 4)) + ".*";
 }
 
-// A just-in-time compiler's name without the number that it counts up: "triton_poi_fused_mul_3" may be "..._4" in the
-// next process. The code tells the kernel.
+// The name from a just-in-time compiler without its counter: "triton_poi_fused_mul_3" may be "..._4" in the
+// next process. The hash of the code identifies the kernel.
 std::string without_counter(const std::string& symbol) {
   const size_t stem = symbol.find_last_not_of("0123456789") + 1;
   const bool is_counted = stem < symbol.size() && stem > 1 && symbol[stem - 1] == '_';
@@ -121,7 +121,7 @@ const char* cxx_element(const std::string& dtype) {
   return "void";
 }
 
-// A name stands for one set of dtypes, the bare one for bfloat16.
+// The suffix of a definition's name for a dtype. A name without a suffix means bfloat16.
 std::string dtype_suffix(const std::string& dtype) {
   if (dtype == "float16") return "_fp16";
   if (dtype == "float32") return "_fp32";
@@ -178,7 +178,7 @@ class Suggester {
     inputs_ = axes_;
     outputs_ = axes_;
     add_grid();
-    // Parameters first: what they are has better grounds than fields of structs.
+    // Parameters first: their types are more certain than those of fields of structs.
     for (size_t i = 0; i < kernel_.params.size(); ++i) {
       if (!types_[i].name.empty()) add_value({i, {}}, kernel_.params[i], types_[i]);
     }
@@ -288,7 +288,7 @@ class Suggester {
       where_.push_back(name + " == 0");
       return;
     }
-    // A buffer of unknown use counts as written: a solution must then take it.
+    // A buffer that the kernel may write counts as written: then a solution must take it.
     const bool is_read_only = type.is_const && type.source == ParamSource::signature;
     const std::string name = place.name(is_read_only ? "input" : "output");
     arguments_[name] = place.json("dtype", dtype);
@@ -348,7 +348,7 @@ class Suggester {
     shape_.push_back(axis);
   }
 
-  // Another kernel of the recording that the symbol and the parameters' sizes do not tell from this one.
+  // Another kernel of the recording with the same symbol and the same sizes of parameters.
   const KernelRecord* find_twin() const {
     const std::string pattern = symbol_pattern(kernel_.symbol);
     const auto twin = std::ranges::find_if(recording_.kernels, [&](const KernelRecord& other) {
@@ -377,7 +377,7 @@ class Suggester {
       for (const ParamRecord& param : kernel_.params)
         pattern["match"]["params"].push_back(param.size);
     }
-    // A name that is not C++'s says too little: Triton and others use it again for other code.
+    // Other names than C++ symbols are not enough: Triton and others reuse them for other code.
     const bool has_twin = is_cpp && find_twin() != nullptr;
     if ((!is_cpp || has_twin) && !kernel_.image.empty()) {
       pattern["match"]["image"] = {has_code ? kernel_.code : kernel_.image};
@@ -420,7 +420,7 @@ class Suggester {
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
-  // With @...@ for what build.sh fills in.
+  // The solution's template, with @...@ where build.sh fills something in.
   nlohmann::ordered_json make_solution() {
     const Geometry& geometry = commonest_geometry();
     nlohmann::ordered_json launch;

@@ -16,18 +16,18 @@ namespace {
 struct GpuTime {
   double all_ns = 0;
   double warm_up_ns = 0;
-  double known_ns = 0;     // of kernels that a pattern fits, or that ran in their place
-  double replaced_ns = 0;  // of kernels that ran in another's place
+  double known_ns = 0;     // of kernels that a pattern fits, and of their replacements
+  double replaced_ns = 0;  // of replacements
   uint64_t span_ns = 0;
   uint64_t busy_ns = 0;
-  size_t gpus = 0;  // each process's for itself
+  size_t gpus = 0;  // a GPU counts once for each process
   uint64_t dropped_runs = 0;
   size_t by_cupti = 0;  // processes
   size_t by_events = 0;
   std::map<std::string, size_t> reasons;  // for events -> processes
 };
 
-// Of a kernel that was measured with events: where it was replaced, what ran in its place was measured.
+// The time of a kernel's replacements, if it was measured with events: these time whatever ran in its place.
 double replaced_by_events_ns(const KernelRecord& kernel) {
   const auto hits = kernel.outcomes.find(static_cast<uint32_t>(Outcome::hit));
   if (hits == kernel.outcomes.end() || !kernel.runs.empty()) return 0;
@@ -73,7 +73,7 @@ const char* source_of(const GpuTime& time) {
   return time.by_events == 0 && time.reasons.empty() ? "CUPTI" : "CUPTI and events";
 }
 
-// The first lines.
+// The first lines of the summary.
 std::string head_text(const Summary& summary, const GpuTime& time) {
   std::string out;
   if (time.all_ns > 0) {
@@ -121,14 +121,14 @@ std::string pattern_cell(const Summary& summary, size_t i) {
   return fits.empty() ? "-" : "(" + printable(fits[0].label) + ")";
 }
 
-// Long template arguments are cut in the middle, where they say least.
+// Cuts long template arguments in the middle, where they tell least.
 std::string shortened(const std::string& text, size_t width) {
   if (text.size() <= width) return text;
   const size_t head = width * 2 / 3;
   return text.substr(0, head) + "..." + text.substr(text.size() - (width - head - 3));
 }
 
-// What tells kernels apart that have one name.
+// Distinguishes kernels of the same name.
 std::string identity_of(const KernelRecord& kernel) {
   std::vector<uint32_t> sizes;
   for (const ParamRecord& param : kernel.params) sizes.push_back(param.size);
@@ -152,7 +152,7 @@ std::vector<std::string> names_of(const Recording& recording) {
 
 std::string microseconds(double ns) { return fmt::format("{:.2f}", ns / 1e3); }
 
-// Of runs without the warm-up; by events, of all launches.
+// The mean of the runs after the warm-up; if measured with events, of all launches.
 std::string mean_cell(const KernelRecord& kernel) {
   const Times times = kernel.times();
   if (times.count == 0) return "-";
