@@ -53,7 +53,7 @@ Cuda open_driver() {
   resolve(library, "cuGraphLaunch", &cuda.launch_graph);
   resolve(library, "cuLaunchKernel", &cuda.launch);
   resolve(library, "cuLaunchKernelEx", &cuda.launch_ex);
-  // libc's own dlsym, as the shim finds it: nothing stands before that one.
+  // Uses libc's own dlsym, found as the shim finds it: no preload can intercept that.
   cuda.direct_launch =
       reinterpret_cast<PFN_cuLaunchKernel_v4000>(real_dlsym()(library, "cuLaunchKernel"));
   require(cuda.init(0), "cuInit");
@@ -119,7 +119,7 @@ CUfunction load_function(const std::string& image_name, const char* kernel) {
 
 const std::vector<std::string>& many_kernel_names() {
   static const std::vector<std::string> names = [] {
-    // Every kernel has a section .text.<name>; more than one string table holds its name.
+    // Every kernel has a section .text.<name>. More than one string table contains its name.
     std::set<std::string> found;
     const std::string& bytes = image("many_kernels");
     const std::string mark = std::string(1, '\0') + ".text._Z";
@@ -132,7 +132,7 @@ const std::vector<std::string>& many_kernel_names() {
   return names;
 }
 
-// 4 rows, 6144 columns, K of 4096, where the pattern reads them (config/patterns/bench-packed.json).
+// Stores 4 rows, 6144 columns and K = 4096 where the pattern reads them (config/patterns/bench-packed.json).
 PackedLaunch::PackedLaunch(CUstream stream)
     : config_{96, 1, 1, 128, 1, 1, 0, stream, &cluster_, 1} {
   const auto put = [this](size_t at, auto value) { memcpy(bytes_ + at, &value, sizeof value); };

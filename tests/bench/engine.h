@@ -1,8 +1,8 @@
-// The driver as an engine reaches it: libcuda.so.1 opened by name, its functions asked of dlsym, so
-// that whatever is preloaded stands between the two. The simulated driver or a real one: the kernels
+// The driver as an engine reaches it: opens libcuda.so.1 by name and gets its functions from dlsym, so
+// that a preloaded library is between the two. Works with the simulated driver or a real one: the kernels
 // do nothing.
 //
-// A failing call ends the process with a message: a benchmark of something else would be worse.
+// A failing call ends the process with a message, so that a benchmark never measures something else.
 #pragma once
 
 #include <cuda.h>
@@ -29,15 +29,15 @@ struct Cuda {
   PFN_cuGraphAddKernelNode_v12000 add_kernel_node;
   PFN_cuGraphInstantiateWithFlags_v11040 instantiate;
   PFN_cuGraphLaunch_v10000 launch_graph;
-  PFN_cuLaunchKernel_v4000 launch;         // what dlsym gives: a preload's, where there is one
+  PFN_cuLaunchKernel_v4000 launch;         // from dlsym: a preload's, if there is one
   PFN_cuLaunchKernelEx_v11060 launch_ex;   // the same
   PFN_cuLaunchKernel_v4000 direct_launch;  // the driver's own, past any preload
 };
 
-// Opens the driver and makes a context at the first call. Any thread, afterwards.
+// The first call opens the driver and makes a context. Later calls may come from any thread.
 const Cuda& cuda();
 
-// Ends the process unless the call succeeded.
+// Ends the process if the call failed.
 void require(CUresult result, const char* call);
 
 // Makes the context current for the calling thread, and a stream of its own.
@@ -46,15 +46,15 @@ CUstream start_thread();
 // An image of build/bench/images: "launches", "many_kernels".
 const std::string& image(const std::string& name);
 
-// A handle of its own for each call: the image is loaded anew. A CUkernel, as the CUDA runtime launches it, or a
-// CUfunction, as Triton, JAX and CuPy do.
+// Each call loads the image anew and returns a new handle: a CUkernel, which the CUDA runtime launches, or a
+// CUfunction, which Triton, JAX and CuPy launch.
 CUfunction load_kernel(const std::string& image_name, const char* kernel);
 CUfunction load_function(const std::string& image_name, const char* kernel);
 
 // The names of the kernels in many_kernels, each a C string.
 const std::vector<std::string>& many_kernel_names();
 
-// The eight arguments that every kernel of launches.cu takes, and where they lie.
+// The eight arguments of every kernel of launches.cu, and their addresses.
 class Arguments {
  public:
   Arguments() = default;
@@ -82,7 +82,8 @@ inline CUresult launch(PFN_cuLaunchKernel_v4000 function, CUfunction kernel, CUs
   return function(kernel, 64, 1, 1, 128, 1, 1, 0, stream, arguments.params(), nullptr);
 }
 
-// A product as cuBLAS launches it: one struct, packed, and clusters. bench_packed takes it; the bench folder knows the product.
+// A matrix product as cuBLAS launches it: one packed struct, and clusters. The kernel is bench_packed; the bench folder
+// has a pattern for the product.
 class PackedLaunch {
  public:
   explicit PackedLaunch(CUstream stream);

@@ -1,10 +1,10 @@
-// The least that a preload can do: hand out its own launch functions, which do nothing but call the
-// driver's. What it adds to a launch is the price of standing in between at all; the shim's own
-// work is what it costs beyond that.
+// The minimal preload: returns its own launch functions, which only call the
+// driver's. It adds to a launch the cost of any interception; the shim's own
+// work is what the shim costs beyond that.
 //
-// As libswitch.so (FORWARDER_HAS_SWITCH), preloaded before another library, it sends launches on to that
-// one or past it straight into the driver, as a variable says: both ways can then be measured by turns in
-// one process, where everything else is the same.
+// As libswitch.so (FORWARDER_HAS_SWITCH), preloaded before another library, it passes launches to that
+// library or directly to the driver, depending on a variable: then both ways can be measured by turns in
+// one process, where everything else is equal.
 //
 // For the benchmarks only: it guesses the driver's names for versions and flags, which the shim does not.
 #include <cudaTypedefs.h>
@@ -19,11 +19,11 @@ namespace {
 
 using Dlsym = void* (*)(void*, const char*);
 
-// The next dlsym in line: libc's, or that of the preload behind this one.
+// The next dlsym: libc's, or that of the preload behind this one.
 Dlsym next_dlsym() {
   static Dlsym next;
 #ifdef FORWARDER_HAS_SWITCH
-  // By a version, as below, only libc's would be found.
+  // With a version, as below, only libc's would be found.
   if (next == nullptr) {
     next = reinterpret_cast<Dlsym>(fibshim::real_dlsym()(RTLD_NEXT, "dlsym"));
   }
@@ -39,7 +39,7 @@ Dlsym next_dlsym() {
 extern "C" __attribute__((visibility("default"))) int forwarder_is_direct;
 int forwarder_is_direct = 0;
 
-// A launch function, as the next preload gives it, and as the driver does.
+// A launch function of the next preload, and the same of the driver.
 template <class Function>
 struct Real {
   Function next;
@@ -122,7 +122,7 @@ const Row kRows[] = {
     row("cuGetProcAddress_v2", &g_get_proc_address_v2, &forward_get_proc_address_v2),
 };
 
-// The forwarding function for a name whose real one was found, or the real one.
+// The forwarding function for a name, after storing the real function; for other names the real function.
 void* exchange_by_name(const char* name, void* real) {
   for (const Row& one : kRows) {
     if (strcmp(name, one.name) != 0) continue;
@@ -135,7 +135,7 @@ void* exchange_by_name(const char* name, void* real) {
   return real;
 }
 
-// The suffix of what the driver gave out. Guessed from names and versions, which is enough here.
+// The suffix of the function that the driver returned, guessed from names and versions, which is enough here.
 const char* suffix_of(const char* symbol, int version, cuuint64_t flags) {
   if (strcmp(symbol, "cuGetProcAddress") == 0) return version >= 12000 ? "_v2" : "";
   return (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? "_ptsz" : "";
@@ -166,7 +166,7 @@ CUresult forward_get_proc_address_v2(const char* symbol, void** out, int version
 
 extern "C" __attribute__((visibility("default"))) void* dlsym(void* handle,
                                                               const char* name) noexcept {
-  // A jump, for what is none of ours: RTLD_NEXT means the caller's next.
+  // For other names this must be a jump: RTLD_NEXT means the library after the caller.
   if (strncmp(name, "cu", 2) != 0) return next_dlsym()(handle, name);
   void* const real = next_dlsym()(handle, name);
   return real == nullptr ? nullptr : exchange_by_name(name, real);

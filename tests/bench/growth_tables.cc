@@ -1,6 +1,6 @@
-// What a launch costs as the folder, the handles and the shapes become many. Where many are in use in
-// random order, every cache misses, and so it does for whoever keeps anything for each of them: beside
-// a direct call stands one that also reads as much memory as any such table must (launch_bench.cc,
+// The cost of a launch when there are many patterns, handles and shapes. If many are used in
+// random order, every cache misses, as in any program that keeps data for each of them. So besides
+// a direct call the tables have one that also reads as much memory as any such table must (launch_bench.cc,
 // "touching").
 #include <stdlib.h>
 
@@ -26,8 +26,8 @@ class GrowthTable {
         "added", "x fewest", "x touching");
   }
 
-  // `touching_ns` 0: few are in use, and stay in the caches. The first row of a kind is the smallest;
-  // the others are held to it, or to what touching costs where that is inherent.
+  // `touching_ns` is 0 if few are in use, which stay in the caches. The first row of a kind is the smallest. The
+  // others are compared with it, or with the cost of touching where that is inherent.
   void add(const std::string& what, bool is_smallest, double direct_ns, double touching_ns,
            double shim_ns) {
     if (is_smallest) smallest_ns_ = shim_ns;
@@ -67,7 +67,7 @@ double most(const Results& results, const std::string& prefix, const std::string
   return most;
 }
 
-// What the shim holds for each of `count`, in bytes of resident memory.
+// The resident memory, in bytes, that the shim needs for each of `count` things.
 double bytes_for_each(const Results& direct, const Results& shimmed, const std::string& prefix,
                       const char* counter, long count) {
   return rounded(

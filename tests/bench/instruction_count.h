@@ -1,5 +1,5 @@
-// Counts the instructions of one launch, exactly: callgrind on launch_loop, which makes N and 2N
-// kShortRun; their difference over N. For `make bench` and for the test that guards the launch path.
+// Counts the instructions of one launch exactly: callgrind counts those of two runs of launch_loop, with N = kShortRun
+// and with 2N launches; a launch takes the difference divided by N. For `make bench` and the test of the launch path.
 #pragma once
 
 #include <stdlib.h>
@@ -14,13 +14,13 @@
 
 namespace fibshim::bench {
 
-// The shorter of the two runs.
+// Launches of the shorter run.
 inline constexpr long kShortRun = 1000;
-// How often count_instructions() launches each kernel: launch_loop's 8 to warm up, and both runs.
+// How often count_instructions() launches each kernel: 8 times to warm up, and in both runs.
 inline constexpr long kCountedLaunches = 8 + 3 * kShortRun;
 
-// Instructions per launch, by kernel, of `launch_loop` in that environment. Throws
-// std::runtime_error saying what went wrong.
+// The instructions per launch, by kernel, of `launch_loop` in that environment. Throws
+// std::runtime_error with the reason of a failure.
 inline std::map<std::string, double> count_instructions(
     const std::vector<std::string>& kernels, std::map<std::string, std::string> environment) {
   const std::string out = make_temporary_dir() + "/callgrind.out";
@@ -40,7 +40,7 @@ inline std::map<std::string, double> count_instructions(
                              ":\n" + result.err);
   }
   // Each dump: "thread: <number>", "desc: Trigger: Client Request: <kernel> <run>", later "totals:
-  // <instructions>". The first thread launches; the shim's own may look about meanwhile.
+  // <instructions>". The first thread launches; the shim's own thread may run meanwhile.
   std::map<std::string, double> totals;
   std::ifstream file(out);
   const std::string trigger = "desc: Trigger: Client Request: ";

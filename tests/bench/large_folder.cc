@@ -24,7 +24,7 @@ Json read(const fs::path& path) {
 
 void write(const fs::path& path, const Json& json) { std::ofstream(path) << json.dump(2) << "\n"; }
 
-// Symbols of the kinds that engines have; none of them fits a kernel that the benchmarks use.
+// Symbols like those of engines. None fits a kernel of the benchmarks.
 std::string symbol(int i) {
   const std::string number = std::to_string(i);
   switch (i % 3) {
@@ -43,7 +43,7 @@ std::string symbol(int i) {
 
 void make_large_folder(const std::string& bench_folder, const std::string& path, FolderSize size) {
   const fs::path root = path;
-  umask(022);  // what others can write is not trusted
+  umask(022);  // files that others can write are not trusted
   fs::remove_all(root);
   fs::create_directories(root.parent_path());
   fs::copy(bench_folder, root, fs::copy_options::recursive);
@@ -54,7 +54,7 @@ void make_large_folder(const std::string& bench_folder, const std::string& path,
     const std::string label = "many-" + std::to_string(i);
     pattern["label"] = label;
     pattern["match"]["symbol"] = symbol(i);
-    // Names of their own, so that each pattern has few solutions, as real ones do.
+    // Each pattern has its own name, and so few solutions, as real patterns have.
     pattern["definition"] = "many" + std::to_string(i) + "_n{columns}";
     write(root / "patterns/many" / (label + ".json"), pattern);
   }
@@ -63,7 +63,7 @@ void make_large_folder(const std::string& bench_folder, const std::string& path,
   const fs::path model = root / "solutions";
   Json solution = read(model / ("fibshim_" + std::string(kModel) + ".json"));
   const fs::path image = model / std::string(solution["launch"]["images"][0]["path"]);
-  // Sources are not what a process reads a folder for.
+  // Processes do not need the sources.
   solution["sources"][0]["content"] = "";
   fs::create_directory(root / "definitions/many");
   for (int columns = 1; columns <= size.solutions; ++columns) {
@@ -77,7 +77,7 @@ void make_large_folder(const std::string& bench_folder, const std::string& path,
     solution["name"] = "fibshim_" + name;
     solution["definition"] = name;
     write(folder / ("fibshim_" + name + ".json"), solution);
-    // A link: ten thousand copies would measure the disk.
+    // Uses links, since ten thousand copies would measure the disk.
     fs::create_hard_link(image, folder / image.filename());
   }
 }

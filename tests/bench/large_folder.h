@@ -1,4 +1,4 @@
-// Config folders as large as the targets speak of, made from the bench folder.
+// Makes config folders of the sizes in the performance targets, from the bench folder.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 namespace fibshim::bench {
 
 struct FolderSize {
-  int patterns;   // beyond those of the bench folder; of these a third each: names, globs, regexes
+  int patterns;   // besides those of the bench folder; a third each are names, globs, regexes
   int solutions;  // of bench-hit's replacement, for 1, 2, ... columns, each with an image of its
                   // own
 };
 
-// Copies the bench folder to `path`, which it replaces, and adds to it. Throws
+// Replaces `path` by a copy of the bench folder, and adds to it. Throws
 // std::filesystem::filesystem_error.
 void make_large_folder(const std::string& bench_folder, const std::string& path, FolderSize size);
 

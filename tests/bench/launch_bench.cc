@@ -1,8 +1,8 @@
 // Google Benchmark programs for launches and lookups. One process measures one way of preloading
-// (none, the forwarder, the shim); run.cc starts it for each and compares. All times are those of
-// a call into the simulated driver, however it got there.
+// (none, the forwarder, the shim); run.cc starts a process for each and compares. All times are those of
+// a call into the simulated driver, by whatever way.
 //
-//   launch_bench [--benchmark_...]   which benchmarks: --benchmark_filter, as ever
+//   launch_bench [--benchmark_...]   --benchmark_filter selects benchmarks
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <time.h>
@@ -27,11 +27,11 @@
 namespace fibshim::bench {
 namespace {
 
-// Samples of a millisecond or so: most see no interruption, and the median drops those that do.
+// Samples take about a millisecond: most are not interrupted, and the median ignores those that are.
 constexpr int kLaunchesPerSample = 20000;
 constexpr int kSamples = 15;
 
-// A power of two, so that choosing the next one costs an AND.
+// The size becomes a power of two, so that choosing the next one costs an AND.
 template <class T>
 std::vector<T> in_random_order(std::vector<T> values) {
   std::shuffle(values.begin(), values.end(), std::mt19937(1));
@@ -41,8 +41,8 @@ std::vector<T> in_random_order(std::vector<T> values) {
   return values;
 }
 
-// One handle for all that ask with the same words. `seen`: shapes that it will have been launched
-// with.
+// One handle for all calls with the same arguments. `seen`: the number of shapes with which it will have been
+// launched.
 CUfunction shared_kernel(const char* name, int seen = 1) {
   static std::mutex lock;
   static std::map<std::pair<std::string, int>, CUfunction> kernels;
@@ -74,11 +74,11 @@ void launch_packed(benchmark::State& state) {
 
 // --- threads
 
-// Throughput over one stretch of time that all threads spend launching: where each had its number of
-// launches to make instead, the last one's delay would be counted as everyone's.
+// Measures throughput over a period in which all threads launch. If each thread made a fixed number of
+// launches instead, the delay of the last thread would count for all.
 class Window {
  public:
-  // Holds the caller until all have come; returns when the window ends.
+  // Waits until all threads have called it. Returns the time at which the window ends.
   int64_t enter(int threads) {
     if (++entered_ == threads) end_ns_ = now_ns() + kLength_ns;
     while (end_ns_ == 0) std::this_thread::yield();
@@ -89,7 +89,7 @@ class Window {
     cpu_ns_ += cpu_ns;
   }
   double launches_per_s() const { return static_cast<double>(launches_) * 1e9 / kLength_ns; }
-  // What a neighbour on the machine takes away does not show in this one.
+  // This number does not depend on the load by other programs.
   double cpu_ns_per_launch() const {
     return static_cast<double>(cpu_ns_) / static_cast<double>(launches_);
   }
@@ -115,7 +115,7 @@ void launch_from_threads(benchmark::State& state, const char* name, bool is_one_
   const CUfunction kernel = is_one_handle ? shared_kernel(name) : load_kernel("launches", name);
   const auto function = cuda().launch;
   Arguments arguments;
-  // Decided, and the thread's counters claimed, before the clock starts.
+  // Makes the decision, and gives the thread its counters, before the clock starts.
   require(launch(function, kernel, stream, arguments), "cuLaunchKernel");
   if (state.thread_index() == 0) g_window = std::make_unique<Window>();
   // The benchmark library holds all threads at the beginning of this loop and at its end.
@@ -147,7 +147,7 @@ double resident_bytes() {
   return 0;
 }
 
-// What any lookup of one among `count` things reads, and whoever counts them writes: a slot of a hash table
+// The memory that any lookup of one among `count` things reads, and any counting of them writes: a slot of a hash table
 // at half load, and a record of so many cache lines.
 class TouchedMemory {
  public:
@@ -157,7 +157,7 @@ class TouchedMemory {
         record_lines_(record_lines) {}
 
   void touch(size_t i) {
-    // The record's place depends on what the slot holds, as that of a real one does.
+    // The record's place depends on the slot's contents, as in a real table.
     const Slot& slot = slots_[(i * 0x9e3779b97f4a7c15 >> 32) & (slots_.size() - 1)];
     const size_t record = (i + slot.key + slot.value) * record_lines_;
     for (size_t line = 0; line < record_lines_; ++line) ++lines_[record + line].words[0];
@@ -176,13 +176,13 @@ class TouchedMemory {
   size_t record_lines_;
 };
 
-// Of a decision: two lines that a launch reads, and one of counters.
+// The cache lines of a decision: two that a launch reads, and one of counters.
 constexpr size_t kShapeLines = 3;
 
-// Memory that came with a kernel's shapes so far, in bytes.
+// The memory, in bytes, that a kernel's shapes have needed so far.
 std::map<std::string, double> g_shape_bytes;
 
-// `is_touching`: the launches read memory of their own, as much as a lookup of the shape must.
+// `is_touching`: the benchmark itself reads as much memory as a lookup of the shape must.
 void launch_shapes(benchmark::State& state, const char* name, bool is_touching) {
   static const CUstream stream = start_thread();
   const auto seen = static_cast<int>(state.range(0));
@@ -201,7 +201,7 @@ void launch_shapes(benchmark::State& state, const char* name, bool is_touching) 
   g_shape_bytes[name] += resident_bytes() - before;
   shapes.resize(static_cast<size_t>(in_use));
   shapes = in_random_order(shapes);
-  // As long for one shape as for many: the loop reads the same memory.
+  // The order is as long for one shape as for many, so that the loop reads the same memory.
   const std::vector<int> order = [&] {
     std::vector<int> all(1 << 14);
     for (size_t i = 0; i < all.size(); ++i) all[i] = shapes[i % shapes.size()];
@@ -214,14 +214,14 @@ void launch_shapes(benchmark::State& state, const char* name, bool is_touching) 
     arguments.set_columns(shape);
     if (launch(function, kernel, stream, arguments) != CUDA_SUCCESS) state.SkipWithError("launch");
   }
-  // Not 0: of that the benchmark library makes a NaN, which is no JSON.
+  // Not if it is 0: the benchmark library turns that into NaN, which is not JSON.
   if (g_shape_bytes[name] > 0) state.counters["shape_bytes"] = g_shape_bytes[name];
 }
 
-// Memory that came with the handles given so far, in bytes.
+// The memory, in bytes, that the handles have needed so far.
 double g_handle_bytes;
 
-// Handles that the process has been given so far: of untracked kernels, by the library.
+// All handles of untracked kernels that the process has got so far, from cuLibraryGetKernel.
 const std::vector<CUfunction>& seen_handles(size_t count) {
   static std::vector<CUfunction> handles;
   const std::vector<std::string>& names = many_kernel_names();
@@ -267,7 +267,7 @@ void launch_handles(benchmark::State& state, const char* name, bool is_touching)
   state.counters["handle_bytes"] = g_handle_bytes;
 }
 
-// --- lookups: every kernel of an image, by name; again: the second time
+// --- lookups of every kernel of an image, by name; is_again: for the second time
 
 template <class Load, class Get, class Unload>
 void look_up(benchmark::State& state, bool is_again, const Load& load, const Get& get,
@@ -344,7 +344,7 @@ void register_all() {
           (std::string("threads/") + kernel + (is_one_handle ? "/one" : "/distinct")).c_str(),
           launch_from_threads, kernel, is_one_handle);
       bench->UseRealTime()->Iterations(1)->Repetitions(3);
-      // Powers of two and all processors; and 64, where there are fewer.
+      // Powers of two, all processors, and 64 if there are fewer processors.
       for (int threads = 1; threads < cores; threads *= 2) bench->Threads(threads);
       bench->Threads(cores);
       if (cores < 64) bench->Threads(64);

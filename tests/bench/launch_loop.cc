@@ -1,9 +1,10 @@
-// The launches of the benchmark, for callgrind: the same loop run COUNT times and twice as often,
-// so that the difference is COUNT launches and nothing else. Each run ends in a dump of its own.
+// The launches of the benchmark, for callgrind: runs the same loop COUNT times and twice as often,
+// so that the difference is exactly COUNT launches. Each run ends with its own dump.
 //
 //   launch_loop COUNT KERNEL...
 //
-// "graph": of a graph with one bench_hit. bench_packed: with its parameter packed and a cluster, as cuBLAS launches.
+// KERNEL "graph" launches a graph with one bench_hit. bench_packed is launched as cuBLAS does: with a packed parameter
+// and a cluster.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 namespace fibshim::bench {
 namespace {
 
-// Not inlined: both runs are the same instructions.
+// Not inlined, so that both runs execute the same instructions.
 __attribute__((noinline)) void launch_often(CUfunction kernel, CUstream stream,
                                             Arguments& arguments, long count) {
   const auto function = cuda().launch;
@@ -30,8 +31,8 @@ __attribute__((noinline)) void replay_often(CUgraphExec exec, CUstream stream, l
   for (long i = 0; i < count; ++i) require(function(exec, stream), "cuGraphLaunch");
 }
 
-// The first launches learn, decide and claim the thread's counters. After that a dump separates
-// the runs, so that nothing but their launches lies between two.
+// The first launches look up the kernel, decide and get the thread's counters. After that a dump separates
+// the runs, so that there are only launches between two dumps.
 template <class Launch>
 void measure(const char* name, long count, const Launch& launch_times) {
   const std::string names[] = {std::string(name) + " 0", std::string(name) + " 1",

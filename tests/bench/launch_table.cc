@@ -1,4 +1,4 @@
-// One launch, one thread: nanoseconds and instructions that each way of preloading adds.
+// The nanoseconds and instructions that each way of preloading adds to one launch, in one thread.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,14 +13,14 @@ using Json = nlohmann::ordered_json;
 using Counts = std::map<std::string, double>;
 
 constexpr char kLaunches[] = "^launch/";
-// Another launch to the driver, too: it has a direct call of its own.
-// Where a definition has several solutions: more than a hit.
+// If a definition has several solutions: so much more than a hit, and so many instructions in all.
 constexpr double kMostForChoice_ns = 3;
 constexpr double kMostInstructionsOfChosen = 200;
+// A different launch for the driver, too, so that it is compared with a direct call of its own.
 constexpr LaunchKind kPacked = {"packed", "bench_packed", "hit, a packed struct, a cluster", 25,
                                 300};
 
-// To the driver, and to a preload that knows none of them, all kinds of launch are alike.
+// For the driver, and for a preload without patterns, all kinds of launch are equal.
 double all_kinds_ns(const Results& results) {
   std::vector<double> all;
   for (const auto& [name, samples] : results) {
@@ -29,7 +29,7 @@ double all_kinds_ns(const Results& results) {
   return median(all);
 }
 
-// A row of the table; null where nothing was counted or nothing is aimed at.
+// A row of the table. Null: nothing was counted, or there is no target.
 struct Row {
   std::string key;
   std::string meaning;

@@ -1,18 +1,18 @@
-// What launch_turns and the reader of its trace agree on.
+// Constants that launch_turns and the reader of its trace share.
 #pragma once
 
 #include <stdint.h>
 
 namespace fibshim::bench {
 
-// A page of the program's own, below what the linker and the allocators use.
+// The address of a page for marks, below all that the linker and the allocators use.
 inline constexpr uintptr_t kMarksAddress = 0x70000000;
 
-// Of each kernel, by each thread: before the turns, so that everything is learnt and claimed, and in one.
+// Launches of each kernel by each thread: before the turns, so that the shim has prepared everything, and in one turn.
 inline constexpr int kWarmUpLaunches = 8;
 inline constexpr int kLaunchesPerTurn = 20;
 
-// Stores at these offsets begin and end a thread's turn, 0 or 1.
+// Stores to these offsets mark the begin and the end of a turn, which is 0 or 1.
 constexpr uintptr_t begin_mark(int turn) { return static_cast<uintptr_t>(turn) * 128; }
 constexpr uintptr_t end_mark(int turn) { return begin_mark(turn) + 64; }
 

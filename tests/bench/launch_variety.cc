@@ -1,6 +1,6 @@
-// Launches of many kernels with many geometries from many threads, for tests of what is recorded:
-// every thread launches every kernel with every geometry once. Then, if told, launches of the first
-// kernel go into a stream capture: how many nodes that makes is printed, and how many events were
+// Launches many kernels with many geometries from many threads, for tests of the recording:
+// every thread launches every kernel with every geometry once. With CAPTURED, launches of the first
+// kernel then go into a stream capture, and the program prints the number of nodes, and of events that were
 // recorded meanwhile.
 //
 //   launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]
@@ -20,7 +20,7 @@
 namespace fibshim::bench {
 namespace {
 
-// The kernels take one int; here it is the geometry's number.
+// The kernels take one int, which is the geometry's number here.
 void launch_all(const std::vector<CUfunction>& kernels, int geometries) {
   const CUstream stream = start_thread();
   for (int i = 0; i < geometries; ++i) {
@@ -57,7 +57,7 @@ void capture(CUfunction kernel, int launches) {
           "cuStreamEndCapture");
   require(find<PFN_cuGraphGetNodes_v10000>("cuGraphGetNodes")(graph, nullptr, &count),
           "cuGraphGetNodes");
-  // Nodes are recorded, as they are counted, when their graph is instantiated.
+  // Nodes are recorded, and counted, when their graph is instantiated.
   CUgraphExec executable = nullptr;
   require(find<PFN_cuGraphInstantiateWithFlags_v11040>("cuGraphInstantiateWithFlags")(&executable,
                                                                                       graph, 0),

@@ -1,5 +1,5 @@
-// Google Benchmark for the loader: reading and checking a whole folder, as a process does that
-// starts with the shim. libfibloader.so is opened as the shim opens it.
+// Google Benchmark for the loader: reads and checks a whole folder, as a process does when it
+// starts with the shim. Opens libfibloader.so as the shim does.
 //
 //   load_bench FOLDER [--benchmark_...]
 #include <benchmark/benchmark.h>

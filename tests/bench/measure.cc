@@ -17,7 +17,7 @@ double ns_per(const std::string& unit) {
   return unit == "ms" ? 1e6 : 1e9;
 }
 
-// Keys of a benchmark's object that are no counters of its own.
+// False for the keys that every benchmark's object has.
 bool is_counter(const std::string& key, const nlohmann::json& value) {
   static const char* const known[] = {"family_index", "per_family_instance_index",
                                       "repetitions",  "repetition_index",
@@ -48,7 +48,7 @@ void run_benchmarks(const std::string& program, const std::vector<std::string>& 
     throw std::runtime_error(program + " exits with " + std::to_string(run.exit_code) + ":\n" +
                              run.err + run.out.substr(0, 1000));
   }
-  // A shim that could not start would be measured as a very fast one.
+  // A shim that could not start would look like a very fast one.
   if (run.err.find("fibshim[") != std::string::npos) throw std::runtime_error(run.err);
   for (const auto& one : report["benchmarks"]) {
     if (one.value("error_occurred", false)) {

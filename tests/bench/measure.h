@@ -1,4 +1,4 @@
-// Runs the benchmark programs and gathers what they say, by name.
+// Runs the benchmark programs and gathers their results by name.
 #pragma once
 
 #include <map>
@@ -9,14 +9,14 @@
 
 namespace fibshim::bench {
 
-// One benchmark of one program: its repetitions in all rounds.
+// The results of one benchmark of one program: its repetitions in all rounds.
 struct Samples {
   std::vector<double> time_ns;  // per iteration
   std::map<std::string, std::vector<double>> counters;
 };
 using Results = std::map<std::string, Samples>;  // by the benchmark's name
 
-// What stands between a program and the driver.
+// The library between a program and the driver.
 struct Preload {
   std::string library;  // a path; "": nothing
   std::string config;   // FIBSHIM_CONFIG; "": none

@@ -1,4 +1,4 @@
-// The median, which every figure of the benchmarks is.
+// The median. All figures of the benchmarks are medians.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace fibshim::bench {
 
-// 0 for none.
+// 0 if there are no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -7,8 +7,8 @@
 //   load.json      lookups, loading a large folder, spawning
 //   launch.tsv, scaling.tsv  what overhead.gp makes overhead.svg of
 //   report.txt     the tables
-// Every way of preloading runs in processes of its own, in turn (A B A B), and medians are taken:
-// of a machine that is busy, or changes its clock, all ways see the same.
+// Every way of preloading runs in its own processes, in turn (A B A B), and medians are taken:
+// so a busy machine or a changing clock affects all ways equally.
 //
 //   run [--rounds N] [--only launch|scaling|growth|load] [--no-instructions] [--handles N]
 //       [--peer LIBRARY]   another preload to compare launches with

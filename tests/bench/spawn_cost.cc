@@ -61,7 +61,7 @@ struct Memory {
   double private_kib = 0;
 };
 
-// Of a cat that has answered, so that it has started for good, and waits for more.
+// The memory of a `cat` that has answered once, and so has started completely, and waits for more input.
 Memory memory_of(const std::vector<std::string>& environment) {
   int in[2];
   int out[2];

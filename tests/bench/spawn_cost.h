@@ -1,4 +1,4 @@
-// What the preload costs a process that never touches CUDA: time to spawn it, and memory.
+// The cost of the preload for a process that never uses CUDA: the time to spawn it, and memory.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ struct SpawnCost {
   double plain_pss_kib;
   double preloaded_pss_kib;  // /bin/cat, waiting for input: proportional set size
   double plain_private_kib;
-  double preloaded_private_kib;  // of it, what no other process shares
+  double preloaded_private_kib;  // the part of it that no other process shares
 };
 
-// Interleaved, `rounds` of each. Throws std::runtime_error.
+// Measures both in turn, `rounds` times each. Throws std::runtime_error.
 SpawnCost measure_spawn_cost(const std::string& preload, const std::string& config, int rounds);
 
 }  // namespace fibshim::bench

@@ -1,5 +1,5 @@
-// The tables of `make bench` that are about launches. Each measures, prints, and writes its files;
-// throws std::exception saying what went wrong.
+// The tables of `make bench` about launches. Each function measures, prints, and writes its files. On failure it
+// throws a std::exception with the reason.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Options {
   std::string peer;  // another preload; "": none
 };
 
-// The kinds of launch, with the targets of the launch path.
+// The kinds of launch, with the performance targets of the launch path.
 struct LaunchKind {
   const char* key;     // in launch.json
   const char* kernel;  // of launches.cu
@@ -29,13 +29,13 @@ inline constexpr LaunchKind kLaunchKinds[] = {
     {"hit_remap", "bench_hit_remap", "hit, 8 arguments reordered", 20, 220},
 };
 
-// One launch of each kind: launch.json, launch.tsv.
+// The cost of one launch of each kind: launch.json, launch.tsv.
 void bench_launches(const Options& options);
 
-// By threads: scaling.json, scaling.tsv.
+// The cost by number of threads: scaling.json, scaling.tsv.
 void bench_threads();
 
-// By patterns, shapes and handles: growth.json.
+// The cost by number of patterns, shapes and handles: growth.json.
 void bench_growth(const Options& options);
 
 }  // namespace fibshim::bench

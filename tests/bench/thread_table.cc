@@ -1,6 +1,6 @@
-// Launches from many threads, each on a stream of its own: how much more they get done together than
-// one alone, with the shim and without, in the same run. What keeps direct calls from growing
-// linearly (clocks that sink as more processors work, neighbours on the machine) keeps the shim's, too:
+// Launches from many threads, each on its own stream: their throughput compared with that of
+// one thread, with and without the shim, in the same run. Whatever keeps direct calls from scaling
+// linearly (lower clocks when more processors work, other load on the machine) affects the shim, too:
 // so the two are compared with each other.
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kRounds = 3;
 constexpr double kLeastOfLinear = 0.9;
 
-// By the number of threads: million launches per second of all together, and processor time of one launch.
+// For a number of threads: million launches per second of all together, and processor time of one launch.
 struct Cell {
   double million_per_s;
   double cpu_ns;
@@ -41,7 +41,7 @@ Rates rates(const Results& results, const std::string& prefix) {
   return rates;
 }
 
-// How much of linear growth is there; threads beyond the processors cannot add any.
+// The share of linear scaling that is reached; threads beyond the number of processors cannot add any.
 double of_linear(const Rates& rates, int threads, int processors) {
   return rates.at(threads).million_per_s /
          (rates.at(1).million_per_s * std::min(threads, processors));

@@ -1,5 +1,5 @@
-// What the built libfibshim.so is: its exports, what it needs, and what its launch path may refer
-// to. These hold the promises that a preloaded library makes to every process it is mapped into.
+// Properties of the built libfibshim.so: its exports, the libraries that it needs, and the symbols to which its
+// launch path may refer. They keep the promises of a preloaded library to every process that maps it.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -49,7 +49,7 @@ TEST(ShimBinary, ExportsTheHookTableAndNothingElse) {
 }
 
 TEST(ShimBinary, ExportsDlsymWithoutAVersion) {
-  // A version would keep dlsym@GLIBC_2.2.5 and @GLIBC_2.34 references from being satisfied.
+  // With a version, references to dlsym@GLIBC_2.2.5 and @GLIBC_2.34 would not be bound to it.
   const auto lines = lines_of("nm -D --defined-only --with-symbol-versions " + shim() +
                               " | grep -E ' (dlsym|dlvsym|dlopen)' | awk '{print $3}'");
   EXPECT_EQ(lines, (std::set<std::string>{"dlsym", "dlvsym", "dlopen"}));
@@ -61,7 +61,7 @@ TEST(OpenedLibraries, ExportTheirOneEntryPoint) {
   EXPECT_EQ(exports_of(library("libfibshadow.so")), std::set<std::string>{"fibshadow_api"});
 }
 
-// The shim, and the recorder that it opens: both are in engines' processes.
+// The shim and the libraries that it opens in engines' processes.
 class SmallLibrary : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, SmallLibrary,
                          testing::Values("libfibshim.so", "libfibrecord.so", "libfibshadow.so"));
@@ -87,7 +87,7 @@ TEST_P(SmallLibrary, RunsOnGlibc234) {
 }
 
 TEST(ShimBinary, TakesAFewWordsOfStaticTls) {
-  // Static TLS is scarce: libraries that come later may need what is left.
+  // Static TLS is scarce: libraries that are loaded later may need the rest.
   const auto sizes = lines_of("readelf -lW " + shim() + " | awk '$1 == \"TLS\" {print $6}'");
   ASSERT_EQ(sizes.size(), 1u);
   EXPECT_LE(std::stoul(*sizes.begin(), nullptr, 16), 48u);
@@ -98,19 +98,19 @@ std::set<std::string> undefined_in(const std::string& object) {
   return lines_of("nm -u -C " + build_dir() + "/obj/shim/" + object + " | sed 's/^ *[Uw] //'");
 }
 
-// The fast side's "forbidden" list, turned about: what it may refer to. A lock, an allocation, getenv, dlsym, a
-// log line, an exception, a driver call or a C++ runtime would show as another symbol.
+// The list of all symbols to which the fast side may refer. A forbidden lock, allocation, getenv, dlsym,
+// log line, exception, driver call or C++ runtime would show as another symbol.
 TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
   const std::set<std::string> allowed = {
       "_GLOBAL_OFFSET_TABLE_",
-      // What it reads.
+      // Data that it reads.
       "fibshim::t_fast_reader",
       "fibshim::g_handle_table",
       "fibshim::g_near_table",
       "fibshim::g_slow_reasons",
       "fibshim::are_devices_told_apart()",
       "fibshim::find_decision(fibshim::Candidate const&, long const*, unsigned int)",
-      // Where it goes.
+      // Functions to which it passes the launch.
       "fibshim::real::cuLaunchKernel",
       "fibshim::real::cuLaunchKernel_ptsz",
       "fibshim::real::cuLaunchKernelEx",

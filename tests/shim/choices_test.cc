@@ -1,5 +1,5 @@
-// Several solutions for one definition, under a host: each launch has the one that is for its size, whichever way it
-// comes, and is counted by it. And several folders in force together.
+// Several solutions for one definition, in a host: each launch, in whatever way it comes, gets the solution for its
+// size and is counted under it. Also several folders in use together.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); 
 
 void write_json(const fs::path& path, const Json& json) { std::ofstream(path) << json.dump(1); }
 
-// A copy of the folder in which rows of 128 have a solution for up to 8 of them, and one for 17 to 32.
+// A copy of the folder in which rows of 128 elements have a solution for up to 8 rows, and one for 17 to 32 rows.
 std::string choosing_config() {
   const std::string folder = copy_of_pytorch_config();
   const fs::path file = find_file(folder, "fibshim_rmsnorm_h128.json");
@@ -32,7 +32,7 @@ std::string choosing_config() {
   return folder;
 }
 
-// "solution outcome" -> launches, of rows of 128.
+// "solution outcome" -> launches with rows of 128 elements.
 std::map<std::string, long> counts_of(const PreloadedEngine& engine) {
   std::map<std::string, long> counts;
   const Json stats = engine.stats();
@@ -91,7 +91,7 @@ TEST(Choices, ABrokenSolutionFailsTheLaunchesThatItIsForAndNoOthers) {
                 {"few_rows hit", 5}, {"more_rows error", 5}, {" fallback_where", 5}}));
 }
 
-// Only the solution that failed is left alone.
+// Only the solution that failed is not used any more.
 TEST(Choices, QuarantineIsOfOneSolution) {
   const std::string config = choosing_config();
   edit_file(find_file(config, "more_rows.json"), "\"kernel\": \"", "\"kernel\": \"no_");
@@ -105,7 +105,7 @@ TEST(Choices, QuarantineIsOfOneSolution) {
           {"few_rows hit", 5}, {"more_rows error", 2}, {"more_rows fallback_quarantined", 3}}));
 }
 
-// A folder that holds nothing but what rows of 128 need.
+// A folder that contains only what rows of 128 elements need.
 std::string config_of_128() {
   const std::string folder = copy_of_pytorch_config();
   const fs::path file = find_file(folder, "fibshim_rmsnorm_h128.json");

@@ -25,15 +25,15 @@ constexpr char kErrorFallback[] = "torch-rms-norm-bf16 rmsnorm_h128 error_fallba
 struct Breakage {
   const char* name;
   std::function<void(const std::string& config)> apply;
-  int code;          // what a strict launch returns
-  const char* rule;  // what `fibshim check` calls it
+  int code;          // the error that a strict launch returns
+  const char* rule;  // the rule that `fibshim check` names
 };
 
 fs::path solution_of(const std::string& config) {
   return find_file(config, "fibshim_rmsnorm_h128.json");
 }
 
-// The images that the solution shares with its family, as files of its own, so that only it breaks.
+// Copies the images that the solution shares with its family into files of its own, so that only it breaks.
 void own_images(const std::string& config) {
   const fs::path folder = solution_of(config).parent_path();
   nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
@@ -50,7 +50,7 @@ fs::path cubin_of(const std::string& config, const std::string& sm) {
   return solution_of(config).parent_path() / ("own_rmsnorm." + sm + ".cubin");
 }
 
-// Puts the file's true sum into the solution, so that only what is in the file is wrong.
+// Writes the file's true sum into the solution, so that only the file's contents are wrong.
 void mend_sum(const std::string& config, const std::string& sm) {
   const ProcessResult sum = run_process({"sha256sum", cubin_of(config, sm).string()});
   nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
@@ -210,8 +210,8 @@ TEST(Failure, AFailingDriverCallIsTheLaunchsError) {
   EXPECT_EQ(run.outcome(kErrorFallback), 2);
 }
 
-// A folder whose rmsnorm_h128 cannot be loaded and whose rmsnorm_h2048 cannot be launched, with what
-// fibshim.json says. The engine launches either twice.
+// A folder whose rmsnorm_h128 cannot be loaded and whose rmsnorm_h2048 cannot be launched, with these
+// settings in fibshim.json. The engine launches each twice.
 struct OnErrorCase {
   const char* name;
   const char* settings;
@@ -277,7 +277,7 @@ int messages_with(const EngineRun& run, const std::string& part) {
 
 TEST(Quarantine, LeavesASolutionAloneThatCannotBeLaunched) {
   for (const bool falls_back : {false, true}) {
-    // The fourth launch of the solution would succeed: nobody tries it.
+    // The fourth launch of the solution would succeed, but is not tried.
     const EngineRun run =
         PreloadedEngine().run({"--hidden=128", "--launches=8"}, pytorch_config(),
                               {{"FIBSHIM_QUARANTINE", "3"},
@@ -301,7 +301,7 @@ TEST(Quarantine, LeavesASolutionAloneThatCannotBeLoaded) {
       PreloadedEngine().run({"--hidden=128", "--launches=8", "--threads=4"}, config,
                             {{"FIBSHIM_QUARANTINE", "2"}, {"FIBSHIM_ON_ERROR", "fallback"}});
   EXPECT_EQ(run.ran_original(), 32) << run.process.err;
-  // Threads that were past the look already fail too.
+  // Threads that had passed the check already fail, too.
   EXPECT_GE(run.outcome(kErrorFallback), 2);
   EXPECT_LE(run.outcome(kErrorFallback), 2 + 3);
   EXPECT_EQ(run.outcome(kErrorFallback) + run.outcome(kQuarantined), 32);
@@ -350,8 +350,8 @@ TEST(Quarantine, ANumberThatIsNoneWarnsAndNothingIsLeftAlone) {
 }
 
 TEST(Failure, ATransientFailureIsNotRemembered) {
-  // The engine's own load is the first call; those of the replacement follow, and the first of
-  // them fails.
+  // The engine's own load is the first call. The loads of the replacement follow, and the first of
+  // these fails.
   const EngineRun run = exits(
       0, PreloadedEngine().run({"--module=module", "--hidden=128", "--launches=3"},
                                pytorch_config(), {{"SIMCUDA_FAIL", "cuLibraryLoadData=2*1"}}));
@@ -423,7 +423,7 @@ TEST(Settings, AFifoWithoutAReaderDoesNotStopTheHost) {
   const EngineRun run =
       PreloadedEngine().run({"--hidden=128"}, "/nonexistent/config", {{"FIBSHIM_LOG_FILE", fifo}});
   EXPECT_EQ(run.ran_original(), 1);
-  // What could not be opened, once, and the message itself.
+  // One message says what could not be opened; the other is the message itself.
   EXPECT_EQ(run.messages().size(), 2u) << run.process.err;
 }
 

@@ -1,9 +1,9 @@
-// What the shim adds to one launch, in instructions, counted by callgrind: the same on every run and
-// every machine with the same compiler, so the launch path cannot grow unseen. `make bench` prints
+// The instructions that the shim adds to one launch, counted by callgrind. They are the same on every run and
+// every machine with the same compiler, so the launch path cannot grow unnoticed. `make bench` prints
 // these counts beside nanoseconds.
 //
-// The ceilings are what was measured when they were last set, with at most a twentieth more for compilers
-// that differ, and never above the aim. Who makes the path shorter lowers them.
+// A ceiling is the count that was measured when it was last set, with at most a twentieth more for other
+// compilers, and never above the aim. Lower the ceilings when the path gets shorter.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -19,18 +19,18 @@ namespace {
 
 struct Ceiling {
   const char* kernel;        // of tests/bench/launches.cu
-  const char* outcome;       // what its launches must be, for the count to mean anything
-  double most_instructions;  // that the shim may add to a direct call
-  double aim;                // what the project promises
+  const char* outcome;       // of its launches; otherwise the count would mean nothing
+  double most_instructions;  // the shim may add so many to a direct call
+  double aim;                // the project's promise
 };
 constexpr Ceiling kCeilings[] = {
     {"bench_untracked", "untracked", 40, 40},
     {"bench_fallback", "fallback_no_solution", 86, 90},
     {"bench_hit", "hit", 160, 160},
     {"bench_hit_remap", "hit", 212, 220},
-    // Of two solutions the one that is tried last: 3 ns more than a hit at the most.
+    // The solution that is tried last of two: at most 3 ns more than a hit.
     {"bench_hit_chosen", "hit", 200, 200},
-    // A struct of which 20 fields are read, packed, with a cluster: as cuBLAS launches.
+    // A launch as cuBLAS makes it: a packed struct, of which 20 fields are read, and a cluster.
     {"bench_packed", "hit", 1090, 1090},
 };
 
@@ -54,7 +54,7 @@ TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {
   for (const Ceiling& ceiling : kCeilings) {
     const double added = with_shim.at(ceiling.kernel) - without.at(ceiling.kernel);
     EXPECT_LE(added, ceiling.most_instructions) << ceiling.kernel;
-    // None at all: the launches did not go through the shim.
+    // 0 would mean that the launches did not go through the shim.
     EXPECT_GT(added, 0) << ceiling.kernel;
     RecordProperty(ceiling.kernel, std::to_string(added));
     printf("%-16s adds %g instructions (at most %g; aim: %g)\n", ceiling.kernel, added,
@@ -62,7 +62,7 @@ TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {
   }
 }
 
-// Launches of definitions of which some are checked count down to the next, and no more.
+// If some launches of a definition are checked, each launch only counts down to the next check.
 TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
   const std::vector<std::string> kernels = {"bench_untracked", "bench_hit", "bench_hit_remap"};
   const auto count = [&](const char* rate) {
@@ -82,8 +82,8 @@ TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
   }
 }
 
-// A graph's launch looks its exec up and adds each outcome's number. What execs cost beside that is counted in driver
-// calls (tests/conformance/hosts/exec_cases.cc).
+// A graph launch looks up its exec and adds the number of each outcome. tests/conformance/hosts/exec_cases.cc counts
+// the other costs of execs, in driver calls.
 TEST(GraphLaunch, AddsNoMoreInstructionsThanItsCeiling) {
   constexpr double kMostInstructions = 161;
   const PreloadedEngine engine;
@@ -98,7 +98,7 @@ TEST(GraphLaunch, AddsNoMoreInstructionsThanItsCeiling) {
   printf("%-16s adds %g instructions (at most %g)\n", "graph", added, kMostInstructions);
 }
 
-// The same of graphs.
+// The same for graphs.
 TEST(LaunchPath, AddsOneCounterWhereSomeGraphLaunchesAreChecked) {
   const auto count = [](const char* rate, long launches) {
     const PreloadedEngine engine;

@@ -1,4 +1,4 @@
-// A kernel has spoilt its context: the preloaded shim says so once, with the replacements that ran.
+// A kernel has corrupted its context: the preloaded shim says so once, and names the replacements that ran.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace fibshim {
 namespace {
 
-// The kernels of the folder's solutions, and the engine's own.
+// Faults for the kernels of the folder's solutions, and for the engine's own.
 constexpr char kReplacement[] = "poison:rmsnorm_*=";
 constexpr char kOriginal[] = "poison:*layer_norm*=";
 
@@ -31,7 +31,7 @@ std::string solution() {
   return "rmsnorm_h128 (solution fibshim_rmsnorm_h128 of " + pytorch_config() + ")";
 }
 
-// The first launch spoils the context, the second one comes back with the error.
+// The first launch corrupts the context; the second one returns the error.
 TEST(LostContext, NamesTheReplacementsThatRan) {
   const EngineRun run = exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=2"}));
   EXPECT_CONTAINS(run.process.out, "\"code\":700");
@@ -50,7 +50,7 @@ TEST(LostContext, IsReportedOnceHoweverManyCallsFail) {
         exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=20", "--threads=4"},
                             {{"FIBSHIM_ON_ERROR", on_error}}));
     EXPECT_EQ(lines_with(run, "is lost"), 1) << run.process.err;
-    // The launches that fail after it are not called failures of their solution.
+    // Later launches fail, too, but are not reported as failures of their solution.
     EXPECT_EQ(lines_with(run, "the launch of its solution"), 0) << run.process.err;
   }
 }

@@ -1,5 +1,5 @@
-// Where another user can make names, nothing that he made leads us to write elsewhere, or lets him
-// take our counters away; and what goes wrong costs the counters, never the host.
+// In a folder where another user can create names, nothing of theirs makes us write elsewhere or lets them
+// take our counters away. A failure costs the counters, never the host.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr uid_t kEve = 54321;
 
-// A folder like /tmp, with one of ours and one of eve's in it.
+// A folder like /tmp, which contains a folder of ours and one of eve's.
 class OtherUser : public testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class OtherUser : public testing::Test {
   std::string eves() const { return shared_ + "/eves"; }
   static void give(const std::string& path) { ASSERT_EQ(lchown(path.c_str(), kEve, kEve), 0); }
 
-  // The engine with a setting that names a path; its launch is redirected whatever that is.
+  // Runs the engine with a setting that names a path. Its launch must be redirected in any case.
   static EngineRun run_with(const std::string& setting, const std::string& path) {
     const EngineRun run =
         exits(0, PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{setting, path}}));
@@ -95,7 +95,7 @@ TEST_F(StatsFolder, IsMadeForItsOwnerAlone) {
   }
 }
 
-// Eve knows the file's name before it is there: the pid and the start time are no secrets.
+// Eve knows the file's name before the file exists: the pid and the start time are no secrets.
 TEST_F(StatsFolder, NamesThatAreTakenAreLeftAlone) {
   const std::string precious = ours() + "/precious";
   std::ofstream(precious) << "mine";
@@ -144,7 +144,7 @@ int as_eve(const std::function<int()>& attack) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// A file that is cut short under its mapping ends the process; eve cannot.
+// A file that is truncated while it is mapped would end the process. Eve cannot truncate it.
 TEST_F(StatsFolder, FilesOfALiveProcessCannotBeCutTakenOrExchangedByOthers) {
   const PreloadedEngine engine;
   Environment environment = engine.environment(pytorch_config());
@@ -180,7 +180,7 @@ TEST_F(OtherUser, RecordingsAreForTheirOwnerAlone) {
 
 class LogFile : public OtherUser {
  protected:
-  // A message that the shim writes, into that file.
+  // Has the shim write a message to that file.
   static EngineRun log_to(const std::string& path) {
     return PreloadedEngine().run({"--hidden=128"}, "/nonexistent/config",
                                  {{"FIBSHIM_LOG_FILE", path}});

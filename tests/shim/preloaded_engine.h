@@ -1,5 +1,5 @@
-// For tests of the preloaded shim: runs the engine host on the simulated driver, reads what it
-// says, what the driver ran and what the counters say.
+// For tests of the preloaded shim: runs the engine host on the simulated driver, and reads its output,
+// what the driver ran, and the counters.
 #pragma once
 
 #include <filesystem>
@@ -19,28 +19,28 @@ using Environment = std::map<std::string, std::string>;
 
 struct EngineRun {
   ProcessResult process;
-  nlohmann::json report;               // the engine's line of JSON; null when there was none
+  nlohmann::json report;               // the engine's line of JSON; null if there was none
   std::map<std::string, long> counts;  // "pattern definition outcome" -> launches, and by outcome
 
   // Launches by return code, as the host saw them.
   long launches_with(int code) const;
   long ran_original() const;
   long ran_curated() const;
-  // Calls of anybody's that the driver returned an error from.
+  // Calls, by anybody, for which the driver returned an error.
   long driver_errors() const;
   long outcome(const std::string& name) const;
   // Lines on stderr that the shim wrote.
   std::vector<std::string> messages() const;
 };
 
-// The run, which must have that exit code.
+// Returns the run, which must have that exit code.
 inline EngineRun exits(int code, EngineRun run,
                        const std::source_location& from = std::source_location::current()) {
   (void)exits(code, run.process, from);
   return run;
 }
 
-// A stats folder of its own for every run that shares this object.
+// Runs programs under the shim. All runs of one object share a stats folder.
 class PreloadedEngine {
  public:
   PreloadedEngine();
@@ -50,12 +50,12 @@ class PreloadedEngine {
   EngineRun run(const std::vector<std::string>& arguments, const std::string& config,
                 const Environment& environment = {}, const std::string& host = "engine") const;
 
-  // The driver's errors in such a run without the shim: the host's own.
+  // The driver's errors in such a run without the shim, which the host itself causes.
   static long bare_driver_errors(const std::vector<std::string>& arguments,
                                  const Environment& environment = {},
                                  const std::string& host = "engine");
 
-  // What a run's environment holds; for tests that start programs themselves.
+  // The environment of a run, for tests that start programs themselves.
   Environment environment(const std::string& config) const;
   const std::string& stats_dir() const { return stats_dir_; }
   nlohmann::json stats() const;
@@ -73,7 +73,7 @@ class PausedEngine {
   PausedEngine& operator=(const PausedEngine&) = delete;
 
   pid_t pid() const { return pid_; }
-  // What it says on to its end, which must be a good one.
+  // Lets the engine run to its end, which must be a successful one. Returns the rest of its output.
   std::string resume();
   void kill();
 
@@ -86,7 +86,7 @@ class PausedEngine {
 std::string pytorch_config();
 std::string copy_of_pytorch_config();
 
-// The one file of that name below a folder.
+// The only file of that name below a folder.
 std::filesystem::path find_file(const std::string& folder, const std::string& name);
 
 // Replaces `from`, which must occur, in a text file.

@@ -1,5 +1,5 @@
-// Recording with CUPTI, whose part the simulated driver's plays (tests/driver/cupti): what ran is in the file, eagerly
-// and in graphs, and whatever CUPTI does the host notices nothing.
+// Recording with CUPTI, which tests/driver/cupti simulates: all that ran, eagerly and in graphs, is in the file,
+// and the host notices nothing, whatever CUPTI does.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ class RecordRuns : public Record {
     return nlohmann::json::parse(result.out, nullptr, false);
   }
 
-  // Gathers until the recording is as wanted; the lines then.
+  // Gathers until the recording is as wanted. Returns its lines.
   Lines gather_until(const std::string& recordings,
                      const std::function<bool(const Lines&)>& is_wanted) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -50,7 +50,7 @@ class RecordRuns : public Record {
 
 const nlohmann::json& process_of(const Recorded& run) { return run.head()["processes"][0]; }
 
-// The runs of a kernel, with what is wanted of them.
+// The number of a kernel's runs, in graphs or eager.
 uint64_t runs_of(const nlohmann::json& kernel, bool in_graph) {
   uint64_t count = 0;
   for (const nlohmann::json& one : kernel["runs"]) {
@@ -77,11 +77,11 @@ TEST_F(RecordRuns, HasEveryEagerLaunchWithTheFirstApart) {
   EXPECT_EQ(runs["times"]["sum_us"], 497 * kRunNs / 1e3);
   EXPECT_EQ(runs["times"]["shortest_us"], kRunNs / 1e3);
   EXPECT_EQ(kernel["gpu_time"]["estimated_us"], 500 * kRunNs / 1e3);
-  // No event was measured, or there would be times of the geometry.
+  // No event was measured: otherwise the geometry would have times.
   EXPECT_EQ(kernel["geometries"][0]["times"], nullptr);
 }
 
-// 1,000 ns pass between two kernels, which take 1,300 each.
+// Each kernel takes 1,300 ns, and 1,000 ns pass between two.
 TEST_F(RecordRuns, TellsTheBusyShareOfTheTimeFromTheFirstKernelToTheLast) {
   (void)record_engine({"--launches=100", "--hidden=128", "--rows=3"});
   const nlohmann::json time = summary()["gpu_time"];
@@ -117,7 +117,7 @@ TEST_F(RecordRuns, HasEveryRunOfManyThreadsKernelsAndShapes) {
   }
 }
 
-// More than one buffer holds.
+// More runs than fit into one buffer.
 TEST_F(RecordRuns, LosesNothingOfManyRuns) {
   const Recorded run = record_engine({"--launches=10000", "--threads=3", "--hidden=128"});
   EXPECT_EQ(runs_of(run.kernel(), false), 30000u);
@@ -159,7 +159,7 @@ TEST_P(RecordWithoutCupti, MeasuresWithEventsAndSaysWhy) {
     EXPECT_EQ(process_of(run)["timing_reason"], GetParam().reason);
     EXPECT_EQ(run.kernel()["gpu_time"]["timed"], 3 + 499 / 67);
     EXPECT_EQ(run.kernel()["runs"].size(), 0u);
-    // It is told at once where CUPTI was wanted, else in the summary.
+    // The reason is printed at once if CUPTI was required, else in the summary.
     EXPECT_EQ(run.process.err.find("not CUPTI") != std::string::npos, times[0] == 'c')
         << run.process.err;
     EXPECT_EQ(summary()["gpu_time"]["events_because"][GetParam().reason], 1);
@@ -185,7 +185,7 @@ TEST_F(RecordRuns, EventsAreMeasuredWhereTheyAreWanted) {
   EXPECT_EQ(run.kernel()["gpu_time"]["timed"], 3 + 499 / 67);
 }
 
-// Our buffer is freed by the other one, and none comes back.
+// The other user of CUPTI frees our buffer, and none comes back.
 TEST_F(RecordRuns, AProgramThatTakesCuptiOverIsLeftAloneAndTold) {
   more_["SIMCUPTI_TAKE_OVER"] = "101";
   const std::string recordings = folder_ + "/recordings";
@@ -197,7 +197,7 @@ TEST_F(RecordRuns, AProgramThatTakesCuptiOverIsLeftAloneAndTold) {
             "the program, or a tool, used CUPTI itself");
   (void)paused.resume();
   const Lines all = gather(recordings);
-  // With the buffer what it held has gone; from here on events are measured.
+  // The contents of the buffer are lost; from here on events are measured.
   EXPECT_LE(runs_of(all.at(1), false), 100u);
   EXPECT_GT(all.at(1)["geometries"][0]["times"]["timed"], 0);
   EXPECT_EQ(summary()["gpu_time"]["source"], "CUPTI and events");
@@ -214,7 +214,7 @@ TEST_F(RecordRuns, AProcessThatIsKilledHasLeftWhatItRan) {
   EXPECT_EQ(runs_of(gather(recordings).at(1), false), 120u);
 }
 
-// The child of a process that has not launched begins for itself.
+// The child of a process that has not launched begins its own recording.
 TEST_F(RecordRuns, AForkedChildHasItsOwnRuns) {
   const std::string recordings = folder_ + "/recordings";
   Environment all = recording_environment(recordings);
@@ -228,7 +228,7 @@ TEST_F(RecordRuns, AForkedChildHasItsOwnRuns) {
     runs += runs_of(lines[i], false);
   }
   EXPECT_EQ(launches, 2u * (10 + 1 + 2 + 3 + 4)) << result.out << result.err;
-  // The children end by _exit, which leaves out the last flush.
+  // The children end by _exit, which skips the last flush.
   EXPECT_GE(runs, 2u * 10);
   EXPECT_EQ(lines[0]["processes"].size(), 5u);
   for (const nlohmann::json& process : lines[0]["processes"]) {

@@ -1,5 +1,5 @@
-// `fibshim record --tensors` on the simulated driver: what is kept are the launch's own bytes, no more launches than
-// were asked for, and every one that was left out is counted.
+// `fibshim record --tensors` on the simulated driver: it keeps the launch's own bytes, of no more launches than
+// asked for, and counts every launch that it leaves out.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -34,7 +34,7 @@ class RecordTensors : public Record {
     return out;
   }
 
-  // The bytes of a tensor of a record, by the safetensors file's own header.
+  // The bytes of a record's tensor, found through the safetensors file's own header.
   std::vector<uint16_t> tensor(const nlohmann::json& given) const {
     std::ifstream file(dataset() + "/" + given["path"].get<std::string>(), std::ios::binary);
     uint64_t bytes = 0;
@@ -58,7 +58,7 @@ double bf16(uint16_t bits) {
   return value;
 }
 
-// The outputs follow from the inputs: neither is another launch's, nor from before or after.
+// The outputs follow from the inputs: both are of the same launch, taken before and after it.
 TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
   const Dataset kept = keep({"--launches=5", "--rows=3"});
   ASSERT_EQ(kept.records.size(), 1u) << kept.err;
@@ -91,12 +91,12 @@ TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
   }
   EXPECT_EQ(statistics["least"], least);
   EXPECT_NEAR(statistics["mean"].get<double>(), sum / static_cast<double>(x.size()), 1e-9);
-  // It is said, and for nobody else to read.
+  // The user is warned, and no other user can read the dataset.
   EXPECT_CONTAINS(kept.err, "values of the tensors of launches are kept");
   struct stat status;
   ASSERT_EQ(stat(dataset().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 077, 0u);
-  // The judge takes it.
+  // The judge accepts the dataset.
   EXPECT_CONTAINS(exits(0, run_process({fibshim_program(), "verify", pytorch_config(),
                                         "rmsnorm_h4096", "--axis", "batch_size=1", "--workloads",
                                         dataset() + "/workloads/rmsnorm/rmsnorm_h4096.jsonl"},
@@ -108,7 +108,7 @@ TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
 struct Policy {
   const char* name;
   std::string policy;
-  const char* kept;  // of ten launches alike
+  const char* kept;  // of ten equal launches
 };
 class RecordTensorsBy : public RecordTensors, public testing::WithParamInterface<Policy> {};
 TEST_P(RecordTensorsBy, NoMoreThanThePolicyAsksForAndEqualOnesOnce) {
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, RecordTensorsBy,
                                          Policy{"Axis", "axis:batch_size:6", ", 5 more like them"}),
                          kByName);
 
-// Launches on other values each time, of 1 to 24 rows.
+// Launches with other values each time, of 1 to 24 rows.
 TEST_F(RecordTensors, EachPolicyKeepsItsOwnOfLaunchesThatDiffer) {
   const std::string file = dataset() + "/workloads/rmsnorm/rmsnorm_h128.jsonl";
   for (const auto& [policy, records] : std::map<std::string, size_t>{
@@ -138,7 +138,7 @@ TEST_F(RecordTensors, EachPolicyKeepsItsOwnOfLaunchesThatDiffer) {
 }
 
 TEST_F(RecordTensors, KeepsNothingOnceItsTimeIsOver) {
-  // After ten of twenty launches it waits for a line.
+  // The engine waits for a line after ten of twenty launches.
   const ProcessResult run = run_process(
       {"bash",
        "-c",
@@ -167,7 +167,7 @@ TEST_F(RecordTensors, KeepsNothingOnceItsTimeIsOver) {
   EXPECT_CONTAINS(run.err, "10 launches not kept: after --tensors-seconds");
 }
 
-// 64 launches of 40 KB may be under way; of those that are written there is one.
+// 64 launches of 40 KB may be under way, but only one is written.
 TEST_F(RecordTensors, EqualOnesCountOnceAgainstTheLimit) {
   const Dataset kept =
       keep({"--launches=400", "--rows=2"}, {"--tensors-keep", "every:1", "--tensors-limit", "3mb"});
@@ -192,7 +192,7 @@ TEST_F(RecordTensors, CountsWhatItLeavesOut) {
   EXPECT_CONTAINS(kept.err, "3 launches not kept: beyond --tensors-limit");
 }
 
-// The shape is the definition's word: what would be read beyond the allocation is not.
+// Only the definition states the shape. Nothing beyond the allocation is read.
 TEST_F(RecordTensors, ReadsNothingBeyondAnAllocation) {
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), R"("batch_size": {"grid": "x"})",
@@ -204,7 +204,7 @@ TEST_F(RecordTensors, ReadsNothingBeyondAnAllocation) {
   EXPECT_FALSE(fs::exists(dataset() + "/workloads/rmsnorm/rmsnorm_h4096.jsonl"));
 }
 
-// The solution's are not the original's.
+// The outputs of a solution are not those of the original.
 TEST_F(RecordTensors, KeepsNoOutputsOfASolution) {
   const Dataset kept = keep({"--launches=2", "--rows=3"}, {"--mode", "apply"});
   ASSERT_EQ(kept.records.size(), 1u) << kept.err;
@@ -215,7 +215,7 @@ TEST_F(RecordTensors, KeepsNoOutputsOfASolution) {
 TEST_F(RecordTensors, ManyThreadsAndNothingUnlessAsked) {
   const Dataset kept =
       keep({"--launches=50", "--threads=8", "--rows=2"}, {"--tensors-keep", "every:1"});
-  // A thread has tensors of its own; each launch is kept, like another, or left out for lack of room.
+  // Each thread has its own tensors. A launch is kept, equal to another, or left out for lack of room.
   EXPECT_GE(kept.records.size(), 1u);
   EXPECT_LE(kept.records.size(), 8u);
   const auto number_before = [&](const std::string& words) {
@@ -247,7 +247,7 @@ TEST_F(RecordTensors, SaysWhatItCannotDo) {
   fails({"--tensors-of", "no_such*"}, 1, "no definition's launches can be kept");
   EXPECT_EQ(record_engine({}, {"--tensors-stats"}).process.exit_code, 2);
   EXPECT_FALSE(fs::exists(output() + ".parts"));
-  // A dataset is never mixed with another.
+  // Two datasets are never mixed.
   fs::create_directories(dataset() + "/x");
   fails({}, 1, "is there already");
 }

@@ -1,5 +1,5 @@
-// Recording on the simulated driver: every launch is in the file with what it was made with, however
-// it came, and the host notices nothing.
+// Recording on the simulated driver: every launch is in the file with its parameters and geometry, in whatever way
+// it was made, and the host notices nothing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Record, TimesSomeLaunches) {
   const Recorded run = record_engine({"--launches=500", "--hidden=128"});
   const nlohmann::json& time = run.kernel()["gpu_time"];
-  // The second to fourth, and each 67th after the first.
+  // The second to fourth launch, and each 67th after the first.
   EXPECT_EQ(time["timed"], 3 + 499 / 67) << run.kernel();
   EXPECT_GT(time["sum_us"], 0);
   EXPECT_LE(time["shortest_us"], time["longest_us"]);
@@ -121,7 +121,7 @@ TEST_F(Record, BoundsGeometriesAndValuesOfAKernelAndCountsTheRest) {
   EXPECT_EQ(kernel["params"][0]["other_values"], (600 - 16) * 2);
 }
 
-// A struct's words, and which of them the driver takes for memory: two integers look like an address too.
+// A struct's words, and which of them the driver knows as memory: two integers can look like an address, too.
 TEST_F(Record, HasTheWordsOfAStruct) {
   const Recorded run = record({build_dir() + "/bench/launch_variety", "struct", "3"});
   ASSERT_EQ(run.kernel_count(), 1u) << run.process.err;
@@ -230,7 +230,7 @@ TEST_F(Record, RedirectsNothingUnlessTold) {
   const Recorded applied = record_engine(engine, {"-c", pytorch_config(), "--mode", "apply"});
   EXPECT_EQ(applied.kernel()["outcomes"], (nlohmann::json{{"hit", 70}}));
   EXPECT_CONTAINS(applied.process.out, "\"ran_curated\":70");
-  // What the host launched, not what ran.
+  // The recording has the kernel that the host launched, not the one that ran.
   EXPECT_CONTAINS(applied.kernel()["symbol"].get<std::string>(), "vectorized_layer_norm");
 }
 
@@ -324,7 +324,7 @@ TEST_F(Record, AFolderThatCannotBeWrittenLeavesTheProgramAlone) {
 
 class RecordWithoutItsLibrary : public Record, public testing::WithParamInterface<std::string> {};
 
-// Beside a shim without a recorder, or with something else in its place.
+// A shim without its recorder, or with another file in its place.
 TEST_P(RecordWithoutItsLibrary, WarnsOnceAndRedirectsAsBefore) {
   for (const auto& entry : fs::directory_iterator(build_dir() + "/lib")) {
     if (entry.path().filename() != "libfibrecord.so") fs::copy(entry.path(), folder_);

@@ -1,4 +1,4 @@
-// Programs that run on the simulated driver and are recorded.
+// Runs and records programs on the simulated driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using Lines = std::vector<nlohmann::json>;
 
 struct Recorded {
   ProcessResult process;
-  Lines lines;  // of the file: the first is the head
+  Lines lines;  // of the file; the first line is the head
 
   const nlohmann::json& head() const { return lines.at(0); }
   const nlohmann::json& kernel(size_t i = 0) const { return lines.at(i + 1); }
@@ -42,11 +42,11 @@ class Record : public testing::Test {
   virtual Environment environment() const {
     return {{"LD_LIBRARY_PATH", build_dir() + "/sim"},
             {"FIBSHIM_STATS_DIR", folder_ + "/stats"},
-            // This machine's CUPTI is not the simulated driver's.
+            // The CUPTI of this machine does not work with the simulated driver.
             {"FIBSHIM_RECORD_TIMES", "events"}};
   }
 
-  // fibshim record -o OUTPUT [options] -- command
+  // Runs: fibshim record -o OUTPUT [options] -- command
   Recorded record(const std::vector<std::string>& command,
                   const std::vector<std::string>& options = {}) const {
     std::vector<std::string> words = {fibshim_program(), "record", "-o", output()};
@@ -64,7 +64,7 @@ class Record : public testing::Test {
     return record(arguments, options);
   }
 
-  // What a process left in FIBSHIM_RECORD=folder.
+  // Gathers the recordings that processes left in the folder FIBSHIM_RECORD.
   Lines gather(const std::string& recordings) const {
     (void)exits(0, run_process({fibshim_program(), "record", "--from", recordings, "-o", output()},
                                environment()));

@@ -1,4 +1,4 @@
-// The preloaded shim on the simulated driver: every way into a launch ends in the curated kernel,
+// The preloaded shim on the simulated driver: every way to launch ends in the curated kernel,
 // the numbers are right, and the counters equal the launches.
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ TEST_P(OtherWaysIn, RunTheCuratedKernel) {
                                      arguments, GetParam().environment, GetParam().host));
 }
 
-// What compute-sanitizer would report of the shim: nothing, also while launches are recorded and in a capture.
+// compute-sanitizer would report no error of the shim, even while launches are recorded or captured.
 TEST(Redirect, CausesNoErrorInTheDriver) {
   for (const char* more : {"--capture", "--threads=4", "--rounds=3"}) {
     const EngineRun run =
@@ -82,7 +82,7 @@ TEST(Redirect, CausesNoErrorInTheDriver) {
 
 INSTANTIATE_TEST_SUITE_P(
     Redirect, OtherWaysIn,
-    // dlvsym needs a driver that defines a version, which the real one does not.
+    // dlvsym needs a driver that defines symbol versions, which the real one does not.
     testing::Values(OtherWay{"dlvsym",
                              {"--resolve=dlvsym"},
                              "engine",
@@ -153,7 +153,7 @@ TEST(Redirect, CapturesTheReplacementWithoutWarmUp) {
     EXPECT_EQ(run.ran_curated(), 7) << run.process.out;
     EXPECT_EQ(run.ran_original(), 0);
   }
-  // A node is counted when it is made; replays are not launches of the host's.
+  // A node is counted when it is made; replays are not launches of the host.
   EXPECT_EQ(engine.run({"--launches=0"}, pytorch_config()).outcome(kBf16Hit), 2);
 }
 
@@ -211,7 +211,7 @@ TEST(Redirect, RefusesASolutionThatDoesNotWriteAllOutputs) {
 
 TEST(Redirect, RefusesADefinitionOfAnotherDtype) {
   const std::string config = copy_of_pytorch_config();
-  // The fp16 kernel's pattern routed to the bfloat16 definition.
+  // Routes the pattern of the fp16 kernel to the bfloat16 definition.
   edit_file(find_file(config, "torch-rms-norm-fp16.json"), "rmsnorm_h{hidden_size}_fp16",
             "rmsnorm_h{hidden_size}");
   const EngineRun run =
@@ -232,7 +232,7 @@ TEST(Redirect, TriesPatternsByBenefitThenLabel) {
   }
   EngineRun run = engine.run({"--hidden=128", "--rows=1"}, config);
   EXPECT_EQ(run.outcome("b-high rmsnorm_h128 hit"), 1) << nlohmann::json(run.counts).dump();
-  // The next one decides where the first's where does not hold.
+  // If the first pattern's where does not hold, the next pattern decides.
   edit_file(original.parent_path() / "b-high.json", "\"weight != 0\"", "\"batch_size > 1\"");
   run = engine.run({"--hidden=128", "--rows=1"}, config);
   EXPECT_EQ(run.outcome(kBf16Hit), 1) << nlohmann::json(run.counts).dump();
@@ -243,7 +243,7 @@ TEST(Redirect, TriesEveryPatternThatFitsTheSymbol) {
   const std::string config = copy_of_pytorch_config();
   const auto original = find_file(config, "torch-rms-norm-bf16.json");
   for (int i = 0; i < 40; ++i) {
-    // Of higher benefit, and all for an image that this is not.
+    // Patterns of higher benefit, all for other images.
     char label[16];
     char hash[48];
     snprintf(label, sizeof label, "other-%02d", i);
@@ -305,7 +305,7 @@ TEST(Redirect, GivesEachOfTwoUnlikeGpusItsImage) {
   }
 }
 
-// The sum as xxhsum and patterns write it.
+// The hash as xxhsum and patterns write it.
 std::string xxh128_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -338,14 +338,14 @@ TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
         exits(0, PreloadedEngine().run(arguments, config, {{"FIBSHIM_LOG", "info"}}));
     EXPECT_EQ(run.ran_curated(), is_right ? 3 : 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.outcome("untracked"), is_right ? 0 : 3);
-    // The image that it is can be copied into the pattern.
+    // The message has the hash of the image, which can be copied into the pattern.
     const bool is_told =
         run.process.err.find("this one is " + xxh128_of(file)) != std::string::npos;
     EXPECT_EQ(is_told, !is_right) << run.process.err;
   }
 }
 
-// As a compiler at run time leaves it in a library that it makes.
+// A compiler at run time puts its cubin into a library in this form.
 TEST(Redirect, KnowsTheCodeOfTheOnlyCubinInAFatbin) {
   const std::string images = build_dir() + "/tests/data/engine_kernels.";
   const auto run_with = [&](const std::string& code, const std::string& image) {

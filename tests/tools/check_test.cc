@@ -1,5 +1,5 @@
-// fibshim check: what people and programs see of a folder's mistakes. Which mistakes there are is
-// the loader's matter and tested there.
+// fibshim check: how it shows a folder's mistakes to people and programs. The tests of the loader
+// cover which mistakes are found.
 
 #include <filesystem>
 
@@ -73,7 +73,8 @@ TEST_F(Check, FixesMisspeltKeysWhereOnlyOneCanBeMeant) {
     const std::string quoted = "\"" + key + "\"";
     write_text(path, text.replace(text.find(quoted), quoted.size(), "\"" + as + "\""));
   };
-  // On one line, behind characters of several bytes, in a solution; and one that may be "where" or "when".
+  // Misspelt keys on one line, behind characters of several bytes, in a solution; and one that may mean "where" or
+  // "when".
   misspell(pattern, "a test's kernel", "ein Prüfkörper 規範");
   const std::string described = read_text(pattern);
   misspell(pattern, "writes", "write");
@@ -89,7 +90,7 @@ TEST_F(Check, FixesMisspeltKeysWhereOnlyOneCanBeMeant) {
   EXPECT_CONTAINS(read_text(solution), "\"wher\"");
   EXPECT_CONTAINS(result.out, "unknown key \"wher\"");
   misspell(solution, "wher", "where");
-  // One that is there already under its right name is left alone.
+  // A misspelt key is left alone if the right one is there already.
   misspell(pattern, "description", "writess");
   exits(1, run_fibshim({"check", "--fix", folder_.path()}));
   EXPECT_CONTAINS(read_text(pattern), "\"writess\"");
@@ -109,7 +110,7 @@ TEST_F(Check, AMisspeltKeyIsOneMistake) {
 
 class Measured : public Check {
  protected:
-  // What is said of measurements.json, or follows from it: "rule line:column message".
+  // The findings about measurements.json or because of it: "rule line:column message".
   std::set<std::string> findings(int exit_code = 0) {
     std::set<std::string> out;
     const ProgramResult result = exits(exit_code, run_fibshim({"check", "--json", folder_.path()}));
@@ -140,7 +141,7 @@ TEST_F(Measured, SolutionsThatWereNeverMeasuredAreNoted) {
   EXPECT_EQ(findings(), (std::set<std::string>{none}));
   EXPECT_CONTAINS(run_fibshim({"check", folder_.path()}).out,
                   "fibshim bench --keep " + folder_.path() + " measures them");
-  // Times of other images are not these images'.
+  // Times of other images do not count.
   write_config_folder(folder_.path());
   change("\"images\":\"", "\"images\":\"0123");
   std::string text = read_text(path());
@@ -154,7 +155,7 @@ TEST_F(Measured, SizesAtWhichASolutionIsSlowerAreAWarning) {
   EXPECT_EQ(findings(), (std::set<std::string>{
                             "measured-slower 13:13 slower than \"engine_scale\" on NVIDIA H200 "
                             "(bench, 2026-11-01): at rows 64 4.00 us against 3.85"}));
-  // Where its "when" leaves them to the original, they do not count.
+  // Sizes that the solution's "when" leaves to the original do not count.
   const std::string solution = folder_ / "solutions/scale_by_hand.json";
   auto json = parse_json(read_text(solution));
   json["launch"]["when"] = {"rows < 64"};
@@ -308,7 +309,7 @@ TEST_F(Check, SaysWhichKernelsOfATableAPatternFits) {
   EXPECT_EQ(coverage["patterns"][0]["fits"][0]["in"], (nlohmann::json{"toy 1.0", "toy 1.1"}));
   EXPECT_EQ(coverage["unknown_kernels"][0]["symbol"], "nothing_to_do");
 
-  // Of other parameters alone, or beside one that fits.
+  // A kernel with other parameters alone, or beside one that fits.
   result = check("1.0 0:8,8:8,16:8 engine_scale\n");
   EXPECT_EQ(result.exit_code, 1);
   coverage = parse_json(result.out)["folders"][0]["against"];
@@ -335,7 +336,7 @@ TEST_F(Check, TakesTheDifferenceToTheNearestSymbolOut) {
       << result.out;
 }
 
-// Its name's other patterns know it by its parameters.
+// Another pattern for the same symbol fits the kernel's parameters.
 TEST_F(Check, LeavesAKernelOfOtherParametersToThePatternThatFitsIt) {
   auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));
   newer["label"] = "engine-scale-newer";
@@ -351,7 +352,7 @@ TEST_F(Check, LeavesAKernelOfOtherParametersToThePatternThatFitsIt) {
   EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 1);
 }
 
-// A kernel that each GPU has an image of is one; a pattern of another version names the one of this.
+// A kernel with an image for each GPU counts once. A pattern for another version names the pattern that fits.
 TEST_F(Check, CountsAKernelOnceAndNamesThePatternThatFitsIt) {
   auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));
   newer["label"] = "engine-scale-newer";
@@ -392,7 +393,7 @@ TEST_F(Check, ReadsKernelsOfLibrariesAndFolders) {
     write_text(engine / "bad", bad);
     EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", engine / "bad"}).exit_code, 1);
   }
-  // What could not be read says nothing of the patterns.
+  // If the file cannot be read, nothing is said about the patterns.
   const ProgramResult result = run_fibshim({"check", folder_.path(), "--against", engine / "none"});
   EXPECT_CONTAINS(exits(1, result).err, "No such file or directory");
   EXPECT_LACKS(result.out, "fit");

@@ -61,7 +61,7 @@ constexpr char kSolution[] = R"json({
 }
 )json";
 
-// As `fibshim bench --keep` writes it.
+// A file as `fibshim bench --keep` writes it.
 constexpr char kMeasurements[] = R"json({
  "format": 1,
  "measurements": [
@@ -76,7 +76,7 @@ constexpr char kMeasurements[] = R"json({
 }  // namespace
 
 void write_config_folder(const std::string& folder) {
-  umask(022);  // what others can write is not trusted
+  umask(022);  // files that others can write are not trusted
   const std::string image = build_path("tests/data/kernels.sm_90.cubin");
   std::string solution = kSolution;
   const std::string sha256 = run_program({"sha256sum", image}).out.substr(0, 64);

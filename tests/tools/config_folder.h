@@ -1,5 +1,5 @@
-// A minimal config folder that `fibshim check` finds no mistake in, for tests to break one thing
-// of. Its kernel is `scale` of tests/tools/data/kernels.cu.
+// A minimal config folder in which `fibshim check` finds no mistake. Tests break one thing
+// in it. Its kernel is `scale` of tests/tools/data/kernels.cu.
 #pragma once
 
 #include "tests/tools/fibshim_program.h"

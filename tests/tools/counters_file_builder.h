@@ -1,6 +1,6 @@
-// Writes counters files byte by byte, from the format's header alone: what `fibshim stats` must
-// read, and what it must refuse. The shim's own writer is not used, so that the two cannot agree
-// on a mistake.
+// Writes counters files byte by byte, from the format's header alone: files that `fibshim stats` must
+// read, and files that it must refuse. The shim's own writer is not used, so that the two cannot share
+// a mistake.
 #pragma once
 
 #include <string.h>
@@ -60,7 +60,7 @@ struct CountersFileBuilder {
 
   template <class Entry>
   static void copy_into(std::string* bytes, uint64_t at, const std::vector<Entry>& entries) {
-    // memcpy takes no null pointer, also of nothing.
+    // memcpy accepts no null pointer, not even for 0 bytes.
     if (!entries.empty()) memcpy(&(*bytes)[at], entries.data(), entries.size() * sizeof(Entry));
   }
 

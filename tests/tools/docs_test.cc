@@ -1,4 +1,4 @@
-// What is written for people agrees with the tables in the code: man pages, README and completion
+// The documentation agrees with the tables in the code: man pages, README and completion
 // name every command, option, setting, outcome and rule, and no other.
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace fibshim::test {
 namespace {
 
-// A man page as plain text: roff's escapes for '-' and fonts taken out.
+// A man page as plain text, without roff's escapes for '-' and fonts.
 std::string man_page(const std::string& name) {
   std::string text = read_text(build_path("man/" + name));
   text = std::regex_replace(text, std::regex(R"(\\f[A-Z])"), "");
@@ -41,7 +41,7 @@ std::set<std::string> command_names() {
       "\n  ([a-z]+) ");
 }
 
-// Long and short options, from the help's option lines.
+// The long and short options in the help's option lines.
 std::set<std::string> options_of(const std::string& command) {
   std::set<std::string> out;
   const std::string help = run_fibshim({command, "--help"}).out;
@@ -96,7 +96,7 @@ TEST(Docs, ReadmeListsTheSettingsAndOutcomes) {
   }
 }
 
-// Every file of the tree that a comment may stand in, without what was built.
+// Every file of the tree that may contain a comment, except built files.
 std::vector<std::string> source_files() {
   std::vector<std::string> out;
   for (const char* room : {"shim", "loader", "kernels", "config", "tests", "tools"}) {
@@ -111,7 +111,7 @@ std::vector<std::string> source_files() {
   return out;
 }
 
-// A comment cites a document as: tools/doc/NAME.md, section 3; or with the section's name in quotes.
+// A comment cites a document as "tools/doc/NAME.md, section 3", or with the section's name in quotes.
 TEST(Docs, CitedDocumentsAndSectionsExist) {
   const std::regex citation(
       R"re(tools/doc/([a-z_]+\.md)(?:, (?:section ([0-9]+)|"([^"\n]+)"))?)re");
@@ -173,7 +173,7 @@ TEST(Docs, EveryManPageIsWellFormed) {
 
 // ---- completion
 
-// What completing `words`, the last of which is being typed, offers.
+// The candidates for completing the last of `words`.
 std::set<std::string> complete(const std::vector<std::string>& words) {
   std::string quoted;
   for (const std::string& word : words) {

@@ -1,4 +1,4 @@
-// fibshim doctor: on the simulated driver everything is in order; each fault is found and named.
+// fibshim doctor: it finds no fault on the simulated driver, and finds and names each fault that is made.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,12 +33,12 @@ class Doctor : public testing::Test {
     return run_fibshim(arguments, {environment_, ""});
   }
 
-  // One of its checks.
+  // The result of one check.
   nlohmann::json found(const std::string& name, int exit_code) {
     return check(parse_json(exits(exit_code, doctor({"--json"})).out), name);
   }
 
-  // A copy of the installation, to take parts away from.
+  // Copies the installation, so that a test can remove parts of it.
   std::string copy_installation() {
     std::filesystem::create_directories(folder_ / "copy");
     for (const char* part : {"bin", "lib"}) {
@@ -192,7 +192,7 @@ TEST_F(Doctor, SaysThatTheShimRefusesTheStatsFolder) {
             (folder_ / "stats") +
                 ": the shim keeps no counters there: other users may write there "
                 "(chmod go-w, or set the sticky bit)");
-  // One that would be made where others could exchange it.
+  // A folder that would be created where other users could exchange it.
   environment_["FIBSHIM_STATS_DIR"] = folder_ / "stats/below";
   EXPECT_CONTAINS(found("stats_dir", 1)["detail"].get<std::string>(),
                   "other users may exchange it");
@@ -231,7 +231,7 @@ TEST_F(Doctor, FindsProcessesOnTheGpuWithoutTheShim) {
              "}\n");
   const std::string program = folder_ / "host";
   ASSERT_EQ(run_program({"gcc", "-o", program, folder_ / "host.c", "-ldl"}).exit_code, 0);
-  // Each host tells by a byte that the driver is loaded; doctor runs while they wait.
+  // Each host writes a byte when it has loaded the driver. doctor runs while both wait.
   const std::string script =
       "mkfifo in out1 out2; "
       "./host <in >out1 & plain=$!; "

@@ -1,4 +1,4 @@
-// fibshim env: the table of settings, with the value in force and its source.
+// fibshim env: the table of settings, with the value that applies and its source.
 #include <unistd.h>
 
 #include "shim/abi/settings.h"
@@ -140,7 +140,7 @@ TEST(Env, SaysWhatOfLaterFoldersIsNotUsed) {
   EXPECT_EQ(document["shadowed"][2]["name"], "engine-scale");
   EXPECT_EQ(document["shadowed"][2]["file"], folder / "b/patterns/engine-scale.json");
   EXPECT_EQ(document["shadowed"][2]["by"], folder / "a/patterns/engine-scale.json");
-  // `check` takes the same list, but changes single folders alone.
+  // `check` accepts the same list, but fixes only single folders.
   EXPECT_CONTAINS(exits(0, run_fibshim({"check", list})).out, ": no mistakes, 3 notes\n");
   EXPECT_CONTAINS(exits(2, run_fibshim({"check", "--fix", list})).err,
                   "--fix: name each folder for itself");

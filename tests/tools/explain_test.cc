@@ -1,4 +1,4 @@
-// fibshim explain and init: what a folder would do with a recording, and a folder to begin with.
+// fibshim explain and init: what a folder would do with a recording, and a first folder.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -96,10 +96,10 @@ TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
   const TemporaryFolder folder;
   const std::string own = folder / "own";
   const mode_t before =
-      umask(002);  // of users with a group of their own; the folder must be trusted all the same
+      umask(002);  // usual if users have their own groups; the folder must be trusted all the same
   const std::string said = exits(0, run_fibshim({"init", own})).out;
   (void)umask(before);
-  // Ready to be pasted: the command, which is not on PATH here, and a program to try the folder with.
+  // The command, which is not on PATH here, and a program to try the folder with can be pasted.
   const std::string fibshim = std::filesystem::canonical(build_path("bin/fibshim"));
   const std::string program =
       std::filesystem::canonical(build_path("tests/hosts/engine")).string() + " --demo";
@@ -163,7 +163,7 @@ TEST(Simulate, RecordsAProgramWithoutAGpu) {
 TEST(Simulate, SaysOnceThatAKernelIsNotComputed) {
   const TemporaryFolder folder;
   exits(0, run_fibshim({"init", folder / "own"}));
-  // The same launches, by a kernel that the simulator does not compute.
+  // The same launches, but the solution's kernel is one that the simulator cannot compute.
   const std::string path = folder / "own/solutions/fibshim/fibshim_rmsnorm_h4096.json";
   auto solution = parse_json(read_text(path));
   solution["launch"]["kernel"] = "rmsnorm_strided_h4096_bf16";

@@ -1,5 +1,5 @@
 // Runs the built fibshim as a user does: a process with arguments, an environment and two outputs.
-// Nothing of this process's FIBSHIM_ variables, LD_PRELOAD or LD_LIBRARY_PATH reaches it.
+// It does not inherit this process's FIBSHIM_ variables, LD_PRELOAD or LD_LIBRARY_PATH.
 #pragma once
 
 #include <set>
@@ -24,17 +24,17 @@ ProgramResult run_program(const std::vector<std::string>& command,
 // The same for build/bin/fibshim.
 ProgramResult run_fibshim(std::vector<std::string> arguments, const ProgramOptions& options = {});
 
-// Below the build folder that this test program lies in, and below the source tree.
+// Paths below the build folder that contains this test program, and below the source tree.
 std::string build_path(const std::string& below);
 std::string source_path(const std::string& below);
 
 std::string read_text(const std::string& path);
 void write_text(const std::string& path, const std::string& text);  // makes the folders, too
 
-// Parses, failing the test with the text when it is not JSON.
+// Parses JSON. If the text is not JSON, the test fails with that text.
 nlohmann::json parse_json(const std::string& text);
 
-// A folder that is removed with all it holds.
+// A folder that is removed with its contents when the object ends.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -49,7 +49,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What the pattern's first group fits, wherever in the text.
+// All matches of the pattern's first group in the text.
 std::set<std::string> matches(const std::string& text, const std::string& pattern);
 
 }  // namespace fibshim::test

@@ -1,4 +1,4 @@
-// fibshim inspect: the tables of images compiled from data/kernels.cu, and files that are none.
+// fibshim inspect: the contents of images compiled from data/kernels.cu, and files that are not images.
 
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ TEST(Inspect, TellsACubinsKernels) {
   EXPECT_EQ(file["path"], path);
   EXPECT_EQ(file["bytes"], std::filesystem::file_size(path));
   EXPECT_EQ(file["sha256"], run_program({"sha256sum", path}).out.substr(0, 64));
-  // What a pattern's `image` says.
+  // The hash for a pattern's `image`.
   const std::string hash = file["image"];
   EXPECT_EQ(hash.substr(0, 7), "xxh128:");
   EXPECT_EQ(hash.size(), 7u + 32);
@@ -88,8 +88,7 @@ TEST(Inspect, TellsAFatbinsImages) {
   EXPECT_CONTAINS(text, "  fatbin of 3 images\n");
 }
 
-// What is unpacked is, byte for byte, what was compressed: the images of the fatbin that nvcc left
-// as they are.
+// The unpacked images are, byte for byte, those of the fatbin that nvcc did not compress.
 void expect_same_cubins(const nlohmann::json& packed, const std::string& compression) {
   const auto plain = inspect_json(image("kernels.fatbin"));
   ASSERT_EQ(packed["entries"].size(), plain["entries"].size());
@@ -123,7 +122,7 @@ TEST(Inspect, SaysWhenCompressedBytesAreDamaged) {
     const ProgramResult result = run_fibshim({"inspect", folder / "damaged"});
     EXPECT_EQ(result.exit_code, 1) << name;
     EXPECT_CONTAINS(result.err, "entry 0 (sm_80): ");
-    // A size that no memory has.
+    // A size larger than any memory.
     bytes = read_text(image(name));
     bytes.replace(16 + 56, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
     write_text(folder / "huge", bytes);
@@ -158,7 +157,7 @@ TEST(Inspect, ReadsTheOtherImagesWhereOneIsDamaged) {
             std::string::npos);
 }
 
-// cuBLASLt and cuDNN have fatbins among other data, and cubins that are packed by themselves.
+// cuBLASLt and cuDNN contain fatbins among other data, and cubins that are packed outside of fatbins.
 TEST(Inspect, ReadsTheSectionsOfCublasLt) {
   TemporaryFolder folder;
   const std::string packed = read_text(image("kernels.compressed.fatbin"));
@@ -195,7 +194,7 @@ TEST(Inspect, ShowsOnlyTheWantedKernels) {
       EXPECT_EQ(entry["image"]["kernels"][0]["name"], "_ZN4idle7nothingEv");
     }
   }
-  // As a pattern's symbol: all of the mangled name, or of the readable one.
+  // A pattern's symbol must fit the whole mangled name, or the whole readable one.
   for (const auto& [symbol, count] : std::map<std::string, size_t>{
            {"re:_ZN(?i:4IDLE).*", 1}, {"re:idle.*", 0}, {"demangled:idle::*", 1}, {"glob:s*", 1}}) {
     const auto file = parse_json(exits(0, run_fibshim({"inspect", "--json", "--kernel", symbol,
@@ -212,7 +211,7 @@ TEST(Inspect, ShowsOnlyTheWantedKernels) {
   EXPECT_EQ(none["files"][0]["fatbins"], nlohmann::json::array());
 }
 
-// The hash is what the shim takes of an image that a library holds: of its region alone.
+// The hash is the one that the shim computes for an image in a library: over its region alone.
 TEST(Inspect, GivesEachFatbinOfALibraryItsHash) {
   const auto library = inspect_json(image("kernels.so"));
   const std::string bytes = read_text(image("kernels.so"));
@@ -304,7 +303,7 @@ TEST(Inspect, RefusesWhatIsNoFile) {
   EXPECT_EQ(run_fibshim({"inspect"}).exit_code, 2);
 }
 
-// Cut at every length (large steps) and with bytes changed: an error or data, never a signal.
+// Truncated files (in large steps) and changed bytes give an error or data, never a signal.
 TEST(Inspect, SurvivesDamagedFiles) {
   TemporaryFolder folder;
   for (const char* name : {"kernels.sm_90.cubin", "kernels.fatbin", "kernels.ptx", "kernels.so"}) {
@@ -324,7 +323,7 @@ TEST(Inspect, SurvivesDamagedFiles) {
   }
 }
 
-// Many entries, with enough to unpack for several threads: each is read as it is alone, in order.
+// Many entries, enough to unpack in several threads: each gives the same as alone, in order.
 TEST(Inspect, ReadsManyImagesAsItReadsOne) {
   TemporaryFolder folder;
   const std::string one = read_text(image("kernels.compressed.fatbin"));

@@ -1,4 +1,4 @@
-// JSON from elsewhere: how deep it may be nested, and that brackets within texts do not count.
+// Untrusted JSON: how deep it may be nested, and that brackets in strings do not count.
 #include "tools/base/json_input.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(JsonInput, HasAnyBracketsSideBySideAndInTexts) {
   const auto json = parse_json("[\"" + text + "\"]");
   ASSERT_EQ(json.size(), 1u);
   EXPECT_EQ(json[0].get<std::string>(), "\"\\" + std::string(1000, '[') + "\\\"{");
-  // A text that ends in an escaped backslash has ended.
+  // A string may end with an escaped backslash.
   EXPECT_TRUE(parse_json(R"(["\\",)" + nested(kMaxJsonNesting, "1") + "]").is_discarded());
 }
 

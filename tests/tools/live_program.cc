@@ -139,7 +139,7 @@ bool LiveProgram::wait_until_stopped() {
 }
 
 int LiveProgram::wait() {
-  // Of a terminal this side keeps the other end open: its end is told by the program's alone.
+  // This object keeps the program's side of a terminal open, so only the program's own end ends the wait.
   if (terminal_ < 0) {
     while (read_more()) {
     }

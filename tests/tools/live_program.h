@@ -1,5 +1,5 @@
-// A program that runs beside the test: for what is live (a view, a server, another process to look
-// at). It is killed, if it still runs, when this ends.
+// A program that runs beside the test, for what is live (a view, a server, another process to
+// examine). If it still runs when the object ends, it is killed.
 #pragma once
 
 #include <stdint.h>
@@ -13,11 +13,11 @@ namespace fibshim::test {
 // Field 22 of /proc/<pid>/stat.
 uint64_t start_time_of(pid_t pid);
 
-// Of a program under the shim, on the simulated driver; `more` over these.
+// Options of a program under the shim on the simulated driver. The variables of `more` override these.
 ProgramOptions under_shim(const std::string& config, const std::string& stats,
                           const std::map<std::string, std::string>& more = {});
 
-// Copies of the config folder demo: a, b, and bad, whose patterns are none.
+// Makes copies of the config folder demo: a, b, and bad, whose pattern files are invalid.
 void copy_demo_folders(const std::string& folder);
 
 class LiveProgram {
@@ -25,7 +25,7 @@ class LiveProgram {
   // stdin is a pipe that stays open; stdout and stderr are one pipe.
   explicit LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options = {});
 
-  // All three are a terminal of this size, of which the program is the foreground job.
+  // stdin, stdout and stderr are a terminal of this size, in which the program is the foreground job.
   struct Terminal {
     unsigned short rows;
     unsigned short columns;
@@ -40,19 +40,19 @@ class LiveProgram {
   pid_t pid() const { return pid_; }
   const std::string& text() const { return text_; }  // all that was read so far
 
-  // Reads until what was written after `from` holds `wanted`. False when it ended before.
+  // Reads until the text after position `from` contains `wanted`. Returns false if the program ends before.
   bool read_until(const std::string& wanted, size_t from = 0);
 
   void write(const std::string& text);
   void end_input();
   void resize(Terminal terminal);
   termios terminal_settings() const;
-  const termios& settings_before() const { return settings_before_; }  // before it began
+  const termios& settings_before() const { return settings_before_; }  // before it started
 
-  // Waits until the program has stopped itself (ctrl-Z), or ended. True when it has stopped.
+  // Waits until the program has stopped itself (ctrl-Z) or ended. Returns true if it has stopped.
   bool wait_until_stopped();
 
-  // Reads to its end. The exit code, or 128 + the signal's number.
+  // Reads until the program ends. Returns its exit code, or 128 + the signal's number.
   int wait();
 
  private:

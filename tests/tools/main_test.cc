@@ -1,4 +1,4 @@
-// fibshim itself: dispatch, help, version, exit codes, and what holds for every subcommand.
+// fibshim itself: dispatch, help, version, exit codes, and rules that hold for every subcommand.
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"

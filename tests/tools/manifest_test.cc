@@ -34,7 +34,7 @@ class Manifest : public testing::Test {
   }
   int check_with_key() { return run_fibshim({"check", "--key", public_key(), config()}).exit_code; }
 
-  // Text without the folder's changing parts.
+  // Replaces the parts of the text that change from run to run.
   std::string golden(std::string text) {
     for (size_t at; (at = text.find(config())) != std::string::npos;) {
       text.replace(at, config().size(), "CONFIG");

@@ -1,4 +1,4 @@
-// The alert rules and the dashboard that are installed: every metric, label and outcome in them is one that
+// The installed alert rules and dashboard use only metrics, labels and outcomes that
 // `fibshim stats --prometheus` writes.
 
 #include "tests/support/text.h"

@@ -1,5 +1,5 @@
-// What another user puts into a counters folder leads nobody who looks there, root first of all, to
-// remove, repoint or believe anything that is not that user's own.
+// Files that another user puts into a counters folder cannot make a reader, above all root,
+// remove, repoint or believe anything that does not belong to that user.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ uid_t owner_of(const std::string& path) {
   return status.st_uid;
 }
 
-// A process under the shim, as far as its counters file says: answers what it is asked.
+// Pretends to be a process under the shim: has a counters file, and answers requests.
 class Answering {
  public:
   using Act = std::function<void(int file, ControlBlock* block, uint32_t ask)>;
@@ -101,7 +101,7 @@ class Answering {
   std::string file_;
 };
 
-// A folder like /tmp, where root keeps counters, too.
+// A folder like /tmp, in which root has counters, too.
 class OtherUsersCounters : public testing::Test {
  protected:
   void SetUp() override {
@@ -116,7 +116,7 @@ class OtherUsersCounters : public testing::Test {
 
   std::string shared() const { return top_ / "shared"; }
 
-  // Of a process that has ended, with this many hits.
+  // Adds the counters file of a process that has ended, with this many hits.
   static std::string add(const std::string& folder, uint64_t start_time, uint64_t hits,
                          uid_t user) {
     CountersFileBuilder builder(kNoSuchPid, start_time);
@@ -132,7 +132,7 @@ class OtherUsersCounters : public testing::Test {
     return run_fibshim(arguments);
   }
 
-  // As that user. Nothing where he cannot reach this build.
+  // Runs fibshim as that user. Returns nothing if the user has no access to this build.
   static std::optional<ProgramResult> fibshim_as(uid_t user, std::vector<std::string> arguments) {
     const std::string id = std::to_string(user);
     const std::vector<std::string> as_user = {
@@ -151,7 +151,7 @@ class OtherUsersCounters : public testing::Test {
     return run_fibshim(arguments);
   }
 
-  // In a folder of that user, which nobody else can write in. Returns its path.
+  // Makes a link in a folder that only `folder_owner` can write to. Returns its path.
   std::string link(const std::string& name, uid_t folder_owner, uid_t link_owner) const {
     const std::string folder = top_ / name;
     EXPECT_EQ(mkdir(folder.c_str(), 0755), 0);
@@ -219,7 +219,7 @@ TEST_F(OtherUsersCounters, InASharedFolderEachUsesHisOwn) {
   EXPECT_FALSE(fs::exists(eves));
   EXPECT_TRUE(fs::exists(bobs));
   EXPECT_EQ(parse_json(stats(shared(), {"--json"}).out)["totals"]["hit"], 101);
-  // Once a day old: each deletes his own, also root.
+  // When the files are a day old, each user deletes only their own, root too.
   for (const std::string& path : {roots, bobs}) {
     ASSERT_EQ(chmod(path.c_str(), 0444), 0);
     const timespec times[2] = {{1, 0}, {1, 0}};
@@ -256,7 +256,7 @@ TEST_F(OtherUsersCounters, RootRepointsNoLinkOfOneUserForAnother) {
   const std::string path = link("home", kBob, kBob);
   const Answering process(shared(), path, kEve);
   const ProgramResult result = exits(1, swap({"--link"}));
-  EXPECT_EQ(result.out, "");  // nobody was asked
+  EXPECT_EQ(result.out, "");  // no process was asked
   EXPECT_CONTAINS(result.err,
                   "cannot repoint it: a process of another user than the link's owner "
                   "names it");
@@ -282,7 +282,7 @@ TEST_F(OtherUsersCounters, ACountersFileThatOthersCanWriteIsNotAskedThrough) {
                                         ": no_access: other users can write its counters file\n");
 }
 
-// Under the mapping of who asks: that ended him with SIGBUS.
+// The file is truncated while the asking process has it mapped. That once ended the asking process with SIGBUS.
 TEST_F(OtherUsersCounters, AFileThatIsCutWhileItIsAskedCostsItsOwnAnswerOnly) {
   const Answering cut(shared(), "", kEve,
                       [](int file, ControlBlock*, uint32_t) { (void)ftruncate(file, 0); });

@@ -1,4 +1,5 @@
-// fibshim record on recordings that are made here: what is shown and what is refused. Recordings of programs: tests/shim/record_test.cc.
+// fibshim record on recordings that are made here: what it shows and what it refuses. tests/shim/record_test.cc
+// records programs.
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
@@ -26,7 +27,7 @@ TEST_F(RecordFiles, SummaryRanksTheKernelsByTime) {
   EXPECT_EQ(result.err, "");
 }
 
-// A decode step in a graph, and its kernels eagerly before; 10 us busy of 20.
+// A decode step in a graph, and before it the same kernels eagerly; the GPU is busy for 10 us of 20.
 RecordingBuilder traced() {
   RecordingBuilder builder;
   builder.timing(RecordedTiming::cupti);
@@ -45,7 +46,7 @@ TEST_F(RecordFiles, SummaryBeginsWithWhereTheTimeOfTheGpuWent) {
   ASSERT_EQ(gather({traced().bytes()}).exit_code, 0);
   const ProgramResult result =
       exits(0, run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"}));
-  // 80 us of the kernel that a pattern fits, 8 of another, 12 of the solution's.
+  // 80 us in the kernel that a pattern fits, 8 in another one, 12 in the solution's.
   EXPECT_EQ(
       result.out,
       "GPU time 0.100 ms by CUPTI, 72.0% of it in first runs\n"
@@ -147,7 +148,7 @@ TEST_F(RecordFiles, ComparesTwoRecordings) {
   EXPECT_EQ(json["equal"], false);
   EXPECT_EQ(json["only_in_b"][0]["symbol"], "new");
   EXPECT_EQ(json["differences"].size(), 3u);
-  // Within the tolerance times are alike.
+  // Times within the tolerance are not different.
   const auto wide = parse_json(
       exits(1, run_fibshim({"record", "--compare", a, b, "--json", "--tolerance", "25"})).out);
   EXPECT_EQ(wide["differences"].size(), 2u);
@@ -216,7 +217,7 @@ TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
                 (folder_ / "config") + "\n");
 }
 
-// What became of the launches is told of the folder that was in force, not of another one.
+// Outcomes of launches are shown only for the folder that was in use, not for another one.
 TEST_F(RecordFiles, SummaryOfAnotherFolderDoesNotTellTheOutcomesOfTheRecordings) {
   write_config_folder(folder_ / "config");
   fs::copy(folder_ / "config", folder_ / "other", fs::copy_options::recursive);
@@ -235,7 +236,7 @@ TEST_F(RecordFiles, SummaryOfAnotherFolderDoesNotTellTheOutcomesOfTheRecordings)
   EXPECT_EQ(why("other"), nullptr);
 }
 
-// As the shim decides: such a pattern is none for the kernel.
+// The shim decides the same: such a pattern does not fit the kernel.
 TEST_F(RecordFiles, APatternThatReadsPastTheParametersDoesNotFit) {
   write_config_folder(folder_ / "config");
   write_text(folder_ / "config/patterns/far.json", R"({
@@ -273,7 +274,7 @@ TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
     EXPECT_CONTAINS(exits(1, gather({bytes, fine})).err, std::string("1-0.recording: ") + reason);
     EXPECT_CONTAINS(read_text(output()), "\"launches\":106");
   }
-  // Not begun yet: its magic is written last.
+  // A file that its process has not begun yet: the magic is written last.
   EXPECT_EQ(gather({std::string(65536, '\0'), fine}).exit_code, 0);
 }
 

@@ -1,4 +1,4 @@
-// Recordings as files that fibshim record and suggest read.
+// Recordings in files, for fibshim record and suggest to read.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class RecordFiles : public testing::Test {
  protected:
   std::string output() { return folder_ / "out.jsonl"; }
 
-  // Makes the JSON Lines of some processes' recordings.
+  // Makes JSON Lines from the recordings of some processes.
   ProgramResult gather(const std::vector<std::string>& recordings) {
     std::filesystem::remove_all(folder_ / "recordings");
     for (size_t i = 0; i < recordings.size(); ++i) {

@@ -1,5 +1,5 @@
-// Writes recordings byte by byte, from the format's header alone: what `fibshim record` must read, and
-// what it must refuse. The shim's own writer is not used, so that the two cannot agree on a mistake.
+// Writes recordings byte by byte, from the format's header alone: files that `fibshim record` must read, and
+// files that it must refuse. The shim's own writer is not used, so that the two cannot share a mistake.
 #pragma once
 
 #include <stddef.h>
@@ -99,7 +99,7 @@ class RecordingBuilder {
     return *this;
   }
 
-  // Of the kernel before.
+  // A geometry of the kernel that was added last.
   RecordingBuilder& geometry(uint32_t grid, uint32_t block, uint64_t launches, uint64_t nodes,
                              RecordedTimes times) {
     const RecordedGeometry geometry = {{RecordedKind::geometry, sizeof(RecordedGeometry)},
@@ -112,7 +112,7 @@ class RecordingBuilder {
     return *this;
   }
 
-  // What CUPTI told: of the name before, or of a new one.
+  // Runs that CUPTI reported, for the name that was added last or for a new one.
   RecordingBuilder& runs(const std::string& symbol, uint32_t grid, uint32_t block, bool in_graph,
                          RecordedTimes warm_up, RecordedTimes times) {
     if (symbol != last_name_) {
@@ -147,21 +147,21 @@ class RecordingBuilder {
     return *this;
   }
 
-  // Of the kernel before: the hash of its image.
+  // The hash of the image of the kernel that was added last.
   RecordingBuilder& image(uint64_t high, uint64_t low) {
     memcpy(bytes_.data() + kernel_at_ + offsetof(RecordedKernel, image_high), &high, sizeof high);
     memcpy(bytes_.data() + kernel_at_ + offsetof(RecordedKernel, image_low), &low, sizeof low);
     return *this;
   }
 
-  // Of the kernel before: what became of its launches.
+  // An outcome of launches of the kernel that was added last.
   RecordingBuilder& outcome(Outcome outcome, uint64_t count) {
     const size_t at =
         kernel_at_ + offsetof(RecordedKernel, outcomes) + static_cast<size_t>(outcome) * 8;
     memcpy(bytes_.data() + at, &count, sizeof count);
     return *this;
   }
-  // The folder that was in force.
+  // The config folder in use.
   RecordingBuilder& config(const std::string& path) {
     memcpy(bytes_.data() + offsetof(RecordingHeader, config), path.c_str(), path.size() + 1);
     return *this;

@@ -20,7 +20,7 @@ class Rollout : public testing::Test {
  protected:
   Rollout() { copy_demo_folders(folder_.path()); }
 
-  // Replays a graph every 2 ms until the test ends; every 4 ms while the file `slow` is there.
+  // Replays a graph every 2 ms until the test ends, or every 4 ms while the file `slow_file` exists.
   LiveProgram* start_engine(const std::map<std::string, std::string>& added = {},
                             const std::string& slow_file = "") {
     std::vector<std::string> command = {build_path("tests/hosts/engine"),
@@ -45,7 +45,7 @@ class Rollout : public testing::Test {
   ProgramResult rollout(const std::vector<std::string>& arguments) const {
     return run_program(command(arguments), {});
   }
-  // The last names of the folders that the engines are in, in their order.
+  // The last path components of the engines' folders, in the order of the engines.
   std::vector<std::string> folders() const {
     const nlohmann::json json =
         parse_json(run_fibshim({"stats", "--json", "--per-process", "--dir=" + stats()}, {}).out);
@@ -77,7 +77,7 @@ TEST_F(Rollout, MovesAShareAtATime) {
   EXPECT_CONTAINS(result.out, "complete: 3 processes or jobs in " + (folder_ / "b"));
   EXPECT_CONTAINS(result.out, "; no shadow checks\nno launch was checked meanwhile: ");
   EXPECT_EQ(folders(), (Folders{"b", "b", "b"}));
-  // Nobody is left to move.
+  // No process is left to move.
   EXPECT_CONTAINS(exits(1, rollout({folder_ / "b"})).err, "runs on another folder");
 }
 
@@ -105,7 +105,7 @@ TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
   LiveProgram work(
       command({folder_ / "b", "--to=50%,100%", "--watch=0.1m", "--slower=40", "--json"}), {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
-  // That one is slow from now on.
+  // The process that has moved is slow from now on.
   const std::string first = "pid " + std::to_string(engines_[0]->pid()) + ": moved";
   const bool is_first = work.text().find(first) != std::string::npos;
   write_text(folder_ / (is_first ? "slow0" : "slow1"), "");
@@ -117,7 +117,7 @@ TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
   EXPECT_EQ(json["stages"].size(), 1U);
   EXPECT_GE(json["stages"][0]["step_median_us"],
             1.4 * json["before"]["step_median_us"].get<double>());
-  // At once: not when the time is up, after half as many steps as before.
+  // It stops at once, not at the end of the time, after half as many steps as before.
   EXPECT_LT(json["stages"][0]["steps"].get<long>() * 3, json["before"]["steps"].get<long>());
   EXPECT_EQ(folders(), (Folders{"a", "a"}));
 }
@@ -164,7 +164,7 @@ TEST_F(Rollout, TakesBackWhenInterrupted) {
   kill(work.pid(), SIGINT);
   EXPECT_EQ(work.wait(), 1);
   EXPECT_CONTAINS(work.text(), "stopped: interrupted\n");
-  // No difference with a time before.
+  // A time that was never set would show as a very large number.
   EXPECT_EQ(matches(work.text(), "([0-9]{9,})").size(), 0U) << work.text();
   EXPECT_EQ(folders(), (Folders{"a", "a"}));
 }

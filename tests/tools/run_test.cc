@@ -24,7 +24,7 @@ class Run : public testing::Test {
     return run_fibshim(arguments, {environment, folder_.path()});
   }
 
-  // An executable file.
+  // Writes an executable file.
   std::string write_program(const std::string& name, const std::string& bytes) {
     write_text(folder_ / name, bytes);
     chmod((folder_ / name).c_str(), 0755);
@@ -153,7 +153,7 @@ TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
   EXPECT_EQ(run({"-c", "a, b", "--format", "shell", "--", "true"}).exit_code, 2);
 }
 
-// Such as an engine takes; `check` names them.
+// An engine accepts such mistakes; only `check` reports them.
 TEST_F(Run, SaysInOneLineThatCheckFindsMistakesAndRuns) {
   const std::string pattern = folder_ / "config/patterns/engine-scale.json";
   auto json = parse_json(read_text(pattern));

@@ -1,5 +1,5 @@
-// The JSON Schemas that editors take are held against the loader: the same keys, types and dtypes, and every
-// shipped file is one of them.
+// Compares the JSON Schemas for editors with the loader: they have the same keys, types and dtypes, and every
+// shipped file is valid.
 #include <gtest/gtest.h>
 
 #include "tests/tools/config_folder.h"
@@ -16,9 +16,9 @@ struct Level {
   const char* name;
   const char* schema;
   const char* file;
-  const char* object;     // in the file: gets a key or value that is unknown
-  const char* in_schema;  // what lists those that are known: "properties" or "enum"
-  const char* key;        // whose value is to be unknown; "": a key
+  const char* object;     // in the file: gets an unknown key or value
+  const char* in_schema;  // where the schema lists the known ones: "properties" or "enum"
+  const char* key;        // its value becomes unknown; "": an unknown key is added
 };
 
 std::set<std::string> words_behind(const std::string& message, const std::string& mark) {
@@ -44,7 +44,7 @@ TEST_P(Schema, KnowsWhatTheLoaderKnows) {
   object[*level.key == 0 ? "zzzzzzzzzz" : level.key] = "zzzzzzzzzz";
   write_text(folder / level.file, file.dump());
   const Json report = parse_json(run_fibshim({"check", "--json", folder.path()}).out);
-  // `check` asks the schema too, and says nothing twice.
+  // `check` uses the schema, too, and reports nothing twice.
   EXPECT_EQ(report["folders"][0]["errors"], 1) << report.dump(1);
   std::set<std::string> accepted;
   for (const Json& one : report["folders"][0]["diagnostics"]) {
@@ -102,7 +102,7 @@ struct Mismatch {
 
 class SchemaAlone : public testing::TestWithParam<Mismatch> {};
 
-// What serving does not look at, `check` knows from the schema alone.
+// Serving ignores these members, so `check` finds faults in them only through the schema.
 TEST_P(SchemaAlone, IsAskedByCheck) {
   const Mismatch& mismatch = GetParam();
   const TemporaryFolder folder;

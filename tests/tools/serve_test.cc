@@ -1,5 +1,5 @@
-// fibshim serve: answers what it must and nothing else, to clients that behave and to those that
-// do not.
+// fibshim serve: it answers the requests that it must and no others, for well-behaved and for hostile
+// clients.
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ class Client {
 
   void send(const std::string& text) { ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
 
-  // All that comes until the server closes.
+  // Receives everything until the server closes the connection.
   std::string receive() {
     std::string out;
     char buffer[4096];
@@ -68,7 +68,7 @@ class Serve : public testing::Test {
     return {build_path("bin/fibshim"), "serve", "--dir", folder_.path(), "--listen", address};
   }
 
-  // Starts it on a free port.
+  // Starts the server on a free port.
   void start() {
     server_.emplace(command("127.0.0.1:0"));
     ASSERT_TRUE(server_->read_until("/metrics\n")) << server_->text();
@@ -112,7 +112,7 @@ TEST_F(Serve, GivesTheSameMetricsAsStats) {
   const std::string body = body_of(response);
   EXPECT_EQ(body, run_fibshim({"stats", "--prometheus", "--dir", folder_.path()}).out);
   EXPECT_CONTAINS(response, "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n");
-  // Read anew for each request.
+  // The folder is read anew for each request.
   CountersFileBuilder more(4194399, 51);
   more.add_config("/config", 1);
   more.count(more.add_series("p", "d"), Outcome::hit, 6);
@@ -158,7 +158,7 @@ TEST_F(Serve, AnswersOneRequestOfAConnection) {
   EXPECT_EQ(body_of(response), "ok\n");
   EXPECT_EQ(response.find("HTTP/1.1", 1), std::string::npos) << response;
   EXPECT_CONTAINS(response, "Connection: close");
-  // A second one in the body of the first.
+  // A second request in the body of the first.
   const std::string post = ask(
       "POST /healthz HTTP/1.1\r\nContent-Length: " + std::to_string(get.size()) + "\r\n\r\n" + get);
   EXPECT_EQ(status_of(post), "HTTP/1.1 405 Method Not Allowed");
@@ -191,7 +191,7 @@ TEST_F(Serve, ManyHeadersAreTooLong) {
   EXPECT_EQ(status_of(ask(request + "\r\n")), "HTTP/1.1 431 Request Header Fields Too Large");
 }
 
-// A byte now and then keeps no place: the time is that of the whole connection.
+// A client that sends a byte now and then cannot keep its place: the time limit is for the whole connection.
 TEST_F(Serve, SlowClientsAreShownTheDoorWhateverTheySend) {
   start();
   Client silent(port_);

@@ -1,5 +1,6 @@
-// Engines that serve requests and look at each result, eager and from graphs, under the shim on the simulated driver: what users
-// see while a solution that is wrong is rolled out, and that what one rank of a job finds wrong all of them leave alone.
+// Engines that serve requests and check each result, eager and in graphs, under the shim on the simulated driver: what
+// users see while a wrong solution is rolled out, and that all ranks of a job stop using a solution that one of them
+// finds wrong.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 class Serving : public testing::Test {
  protected:
-  // `bad` launches with 128 threads to a block, and is wrong: SHADOW_FAULT_BLOCK.
+  // The solution in `bad` launches blocks of 128 threads, and is wrong (SHADOW_FAULT_BLOCK).
   Serving() {
     for (const char* name : {"old", "new", "bad"}) {
       fs::copy(build_path("config/pytorch"), folder_ / name, fs::copy_options::recursive);
@@ -43,7 +44,7 @@ class Serving : public testing::Test {
     return engines_.back().get();
   }
 
-  // How many requests it has served, and how many results were wrong.
+  // How many requests the engine has served, and how many results were wrong.
   struct Users {
     long requests, wrong;
   };
@@ -60,7 +61,7 @@ class Serving : public testing::Test {
     return parse_json(
         run_fibshim({"stats", "--json", "--per-process", "--dir=" + stats()}, {}).out);
   }
-  // Launches, or what graphs have run, of one outcome; of a solution, or of any.
+  // Launches, or runs in graphs, with one outcome, of a solution or of any.
   enum class Of { launches, graphs };
   long count(const LiveProgram* engine, const std::string& outcome, Of of = Of::launches,
              const std::string& solution = "") const {
@@ -121,10 +122,10 @@ TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
   LiveProgram* const one = start("bad", with(kQuarantines, "FIBSHIM_SHADOW", "1/10"));
   for (LiveProgram* const rank : {one, two, updates}) {
     EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined") > 0; }));
-    // Its graphs, too.
+    // Its graphs stop using it, too.
     EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined", Of::graphs) > 0; }));
   }
-  // One that joins later.
+  // A rank that joins later.
   LiveProgram* const three = start("bad", kQuarantines);
   EXPECT_TRUE(wait_until([&] { return count(three, "fallback_quarantined") > 0; }));
   for (LiveProgram* const rank : {one, two, three}) {
@@ -134,7 +135,7 @@ TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
     }));
     EXPECT_EQ(count(rank, "hit"), hits);
   }
-  // What an exec takes over that it had before is planned anew.
+  // If an exec is updated to nodes that it had before, these are planned anew.
   const long replayed = count(updates, "hit", Of::graphs);
   EXPECT_TRUE(wait_until([&, before = count(updates, "fallback_quarantined", Of::graphs)] {
     return count(updates, "fallback_quarantined", Of::graphs) > before + 20;
@@ -148,7 +149,7 @@ TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
   }
 }
 
-// The demo of tests/bench/RESULTS.md.
+// The demonstration in tests/bench/RESULTS.md.
 TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
   for (int i = 0; i < 8; ++i) start("old", {{"FIBSHIM_SHADOW", "1/20"}});
   const std::vector<std::string> command =
@@ -175,7 +176,7 @@ TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
   EXPECT_EQ(touched, 2U);
 }
 
-// What checks find of the folder that is left is what it is left for, and no reason to go back.
+// Mismatches of the old folder are the reason for leaving it, and no reason to go back.
 TEST_F(Serving, ARolloutOfTheFixArrivesWhereTheOldFolderIsWrong) {
   LiveProgram* const engine = start("bad", {{"FIBSHIM_SHADOW", "1/5"}});
   const auto mismatches = [&] {
@@ -187,7 +188,7 @@ TEST_F(Serving, ARolloutOfTheFixArrivesWhereTheOldFolderIsWrong) {
   LiveProgram work(rollout(
       {folder_ / "new", "--to=50%,100%", "--watch=2s", "--slower=900", "--force", "--json"}));
   ASSERT_TRUE(work.read_until(": moved for 50 % of its launches\n")) << work.text();
-  // The half that the old folder still serves is still wrong.
+  // The old folder still serves half of the launches, wrongly.
   const long found = mismatches();
   EXPECT_GT(found, 0);
   EXPECT_TRUE(wait_until([&] { return mismatches() > found; }));
@@ -198,7 +199,7 @@ TEST_F(Serving, ARolloutOfTheFixArrivesWhereTheOldFolderIsWrong) {
   for (const auto& stage : json["stages"]) EXPECT_GT(stage["shadow_checks"], 0);
 }
 
-// It comes while the second process of the stage has not moved yet, and never again.
+// The fault occurs once, while the second process of the stage has not moved yet.
 TEST_F(Serving, ARolloutSeesTheOnlyFaultOfASolutionThatIsLeftAlone) {
   for (int i = 0; i < 2; ++i) {
     start("old", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}});
@@ -213,7 +214,7 @@ TEST_F(Serving, ARolloutSeesTheOnlyFaultOfASolutionThatIsLeftAlone) {
   const bool is_in_order = moves[0] == "pid " + std::to_string(engines_[0]->pid());
   const LiveProgram* const first = engines_[is_in_order ? 0 : 1].get();
   const LiveProgram* const second = engines_[is_in_order ? 1 : 0].get();
-  // The other's faults are not seen at all.
+  // Faults of the other process are not seen at all.
   exits(0, run_fibshim(
                {"shadow", "off", "--pid=" + std::to_string(second->pid()), "--dir=" + stats()}));
   kill(second->pid(), SIGSTOP);
@@ -274,7 +275,7 @@ TEST_F(Serving, LaunchesThatFailAreTakenBack) {
   EXPECT_EQ(end(engine).wrong, 0);
 }
 
-// Every rank of a job takes the same shapes from the new folder.
+// All ranks of a job use the new folder for the same shapes.
 TEST_F(Serving, RanksOfAJobShareTheSameLaunches) {
   LiveProgram* const one = start("old", {{"FIBSHIM_JOB", "train"}});
   LiveProgram* const two = start("old", {{"FIBSHIM_JOB", "train"}});
@@ -334,7 +335,7 @@ TEST_F(Serving, WholeProcessesMoveWhereThatIsAskedForOrLaunchesCannotBeShared) {
   EXPECT_EQ(
       exits(0, run_program(rollout({folder_ / "new", "--dry-run", "--force", "--whole"}))).out,
       "10 %: " + pid + "\n");
-  // Another definition of the same name.
+  // Makes it another definition of the same name.
   const std::string definition = folder_ / "new/definitions/rmsnorm/rmsnorm_h128.json";
   std::string text = read_text(definition);
   const size_t at = text.find("\"batch_size\"");

@@ -1,4 +1,4 @@
-// fibshim stats: merges what it can trust, refuses the rest with a reason, in three formats.
+// fibshim stats: adds up files that it can trust, refuses the others with a reason, and prints three formats.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ class Stats : public testing::Test {
     return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, ""});
   }
 
-  // 100 hits, 7 fallbacks of another shape and 12 unknown launches.
+  // A file with 100 hits, 7 fallbacks for another shape and 12 unknown launches.
   CountersFileBuilder engine(uint64_t pid = kNoSuchPid, uint64_t start_time = 50) {
     CountersFileBuilder builder(pid, start_time);
     builder.add_config("/etc/fibshim/pytorch", 0xabc);
@@ -67,7 +67,7 @@ TEST_F(Stats, SortsByCountWithinAnOutcome) {
   EXPECT_LT(out.find("some"), out.find("few"));
 }
 
-// Three launches; two nodes, one of them in a graph that was launched ten times, the other in none.
+// Three launches and two nodes. The graph of one node was launched ten times, that of the other never.
 TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   CountersFileBuilder builder(kNoSuchPid, 1);
   const size_t series = builder.add_series("p", "d");
@@ -119,7 +119,8 @@ TEST_F(Stats, AddsUpShardsAndProcesses) {
   EXPECT_EQ(json["counters"].size(), 3u);
 }
 
-// Ranks of one job: how often, on which device and in which order they met a launch does not matter.
+// Ranks of one job are compared by decisions: how often, on which device and in which order launches came does not
+// matter.
 TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   const auto rank = [&](uint64_t pid, const std::string& solution, uint64_t launches,
                         const char* job = "JOB=7") {
@@ -145,7 +146,7 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   idle.control.status.version = 2;
   CountersFileBuilder::copy(idle.control.status.job, "JOB=7");
   write(idle);
-  // One that has every launch checked, and so counts them otherwise, decides no otherwise.
+  // A rank that has every launch checked counts them under another outcome, but decides in the same way.
   CountersFileBuilder checked(kNoSuchPid + 5, 1);
   checked.add_config("/etc/fibshim/pytorch", 0xabc);
   checked.control.status.version = 2;
@@ -173,14 +174,14 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   EXPECT_EQ(json["same"], false);
   EXPECT_EQ(json["groups"][0]["fingerprints"].size(), 2u);
   EXPECT_EQ(json["groups"][0]["differences"].size(), 2u);
-  EXPECT_EQ(json["groups"].size(), 1u);  // JOB=8 has but one rank
+  EXPECT_EQ(json["groups"].size(), 1u);  // JOB=8 has only one rank
   const auto processes = parse_json(stats({"--json"}).out)["processes"];
   EXPECT_EQ(processes[0]["decisions"], processes[1]["decisions"]);
   EXPECT_NE(processes[0]["decisions"], processes[2]["decisions"]);
   EXPECT_EQ(processes[3]["decisions"], "");
   EXPECT_EQ(processes[4]["decisions"], processes[0]["decisions"]);
 
-  // The other job's rank has that solution, too: all processes together are as they were.
+  // The other job's rank uses that solution, too, so all processes together have not changed.
   EXPECT_EQ(stats({"--diff", saved}).exit_code, 0);
   EXPECT_CONTAINS(exits(1, stats({"--diff", "--pid", "4194399", saved})).out, "earlier");
   EXPECT_EQ(stats({"--diff", "--pid", "4194399", "--definition", "s*", saved}).exit_code, 0);
@@ -333,9 +334,9 @@ TEST_F(Stats, PrintsJson) {
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
 
-// The folder that a process says that it is in, and what folders before keep loaded.
+// Shows the folder that a process says it uses, and the images that earlier folders keep loaded.
 TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
-  // This process: one that lives.
+  // The file of this process, which is alive.
   CountersFileBuilder builder(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
   builder.add_config("/a", 1);
   builder.add_config("/b", 2);
@@ -375,7 +376,7 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
   EXPECT_CONTAINS(top, "; 1 process in /b (000000000000); 5 moves, 1 refusal\n");
 }
 
-// What shadow checks have found, by definition, solution and shape; of two processes together.
+// Findings of shadow checks, by definition, solution and shape, added up over two processes.
 TEST_F(Stats, ShowsWhatShadowChecksFound) {
   for (const uint64_t pid : {4194398, 4194399}) {
     CountersFileBuilder builder(pid, 1);
@@ -437,7 +438,7 @@ TEST_F(Stats, ShowsWhatShadowChecksFound) {
   EXPECT_EQ(groups[0]["shadow_mismatches"], 2);
 }
 
-// Counters are data from elsewhere.
+// Counters files are untrusted.
 TEST_F(Stats, RefusesShadowEntriesThatLieElsewhere) {
   CountersFileBuilder builder(4194399, 1);
   builder.header.shadow_count = CountersFileBuilder::kShadowRoom + 1;
@@ -445,7 +446,7 @@ TEST_F(Stats, RefusesShadowEntriesThatLieElsewhere) {
   EXPECT_CONTAINS(run_fibshim({"stats", "--dir", folder_.path()}).err, "shadow checks elsewhere");
 }
 
-// A process that was killed while it wrote leaves an odd version; what is there is shown.
+// A process that was killed during a write leaves an odd version. Its data is shown all the same.
 TEST_F(Stats, ReadsAFolderThatWasBeingWritten) {
   CountersFileBuilder builder(kNoSuchPid, 1);
   builder.count(builder.add_series("p", "d"), Outcome::hit, 3);
@@ -565,7 +566,7 @@ TEST_F(Stats, ShowsOnlyTheWantedDefinitionsAndPatterns) {
   EXPECT_EQ(both["counters"].size(), 2u);
 }
 
-// Where a process sees one GPU, its launches ran there. Where it sees several, the file must say.
+// If a process sees one GPU, its launches ran there. If it sees several, the file must name the GPU.
 TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   write(engine(kNoSuchPid, 1));
   CountersFileBuilder two(kNoSuchPid, 2);
@@ -630,7 +631,7 @@ TEST_F(Stats, TellsTheSolutionsOfADefinitionApart) {
   EXPECT_CONTAINS(stats({"--prometheus"}).out, ",solution=\"many_rows\"");
 }
 
-// However long it is, the numbers stand before it.
+// However long the command line is, the numbers come before it.
 TEST_F(Stats, TheCommandLineOfAProcessComesLast) {
   write(engine());
   const std::string table = exits(0, stats({"--by", "process"})).out;
@@ -689,7 +690,7 @@ TEST_F(Stats, PrometheusLabelsAreBounded) {
   builder.count(builder.add_series("p", "last"), Outcome::error, 1);
   write(builder);
   const std::string out = stats({"--prometheus", "--max-series", "3"}).out;
-  // Those that came first keep their names.
+  // The first ones keep their names.
   for (const char* name : {"a", "b", "c", "(other)"}) {
     EXPECT_CONTAINS(out, "{definition=\"" + std::string(name) + "\"");
   }
@@ -780,7 +781,7 @@ TEST_F(Stats, PrintsEachProcessOnItsOwn) {
 TEST_F(Stats, TellsLiveFromEndedByPidAndStartTime) {
   const uint64_t start_time = start_time_of(getpid());
   write(engine(static_cast<uint64_t>(getpid()), start_time));
-  write(engine(static_cast<uint64_t>(getpid()), start_time - 1));  // an earlier bearer of the pid
+  write(engine(static_cast<uint64_t>(getpid()), start_time - 1));  // an earlier process of that pid
   const auto json = parse_json(stats({"--json"}).out);
   ASSERT_EQ(json["processes"].size(), 2u);
   EXPECT_EQ(json["processes"][0]["alive"], false);
@@ -820,7 +821,7 @@ TEST_F(Stats, AFolderThatDoesNotExistYetIsEmptyUnlessItWasNamed) {
             "fibshim stats: " + (folder_ / "typo") + ": no such folder\n");
 }
 
-// The shim writes a warning and counts nothing; whoever looks for the counters learns it here, too.
+// The shim prints a warning and counts nothing; `stats` tells the user, too.
 TEST_F(Stats, SaysThatTheShimKeepsNoCountersInSuchAFolder) {
   const std::string others = "the shim keeps no counters there: other users may ";
   ASSERT_EQ(chmod(folder_.path().c_str(), 0777), 0);
@@ -945,7 +946,7 @@ TEST_F(Stats, SumsThatOverflowStayAtTheLargestNumber) {
 // Files that must be refused, each with its reason, while the good file beside it is still shown.
 struct Hostile {
   const char* name;
-  void (*change_header)(FileHeader* header);  // null: `change` is what is wrong
+  void (*change_header)(FileHeader* header);  // null: `change` makes the fault
   const char* reason;
   void (*change)(std::string* bytes) = nullptr;
 
@@ -1034,7 +1035,7 @@ TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 137438953472 bytes of counters");
 }
 
-// Each of the sparse files may be read; all of them together may not.
+// Each of these sparse files alone may be read, but not all of them together.
 TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
   for (uint64_t start_time = 1; start_time <= 3; ++start_time) {
     CountersFileBuilder builder(5, start_time);
@@ -1071,7 +1072,7 @@ TEST_F(Stats, RefusesLinksFifosAndFolders) {
 
 TEST_F(Stats, SurvivesEveryFlippedByteOfTheHeader) {
   const std::string good = engine().bytes();
-  // The numbers: from the magic to the mode, and the two counts behind the texts.
+  // The places of numbers: from the magic to the mode, and the two counts behind the texts.
   std::vector<size_t> places;
   for (size_t i = 0; i < offsetof(FileHeader, executable); ++i) places.push_back(i);
   for (size_t i = offsetof(FileHeader, device_count); i < offsetof(FileHeader, devices); ++i) {

@@ -1,4 +1,4 @@
-// fibshim suggest on recordings that are made here: what it writes, and what it leaves alone.
+// fibshim suggest on recordings that are made here: what it writes, and what it does not touch.
 
 #include "tests/support/text.h"
 #include "tests/tools/recorded_files.h"
@@ -51,7 +51,7 @@ TEST_F(Suggest, WritesAFolderThatCheckAccepts) {
   EXPECT_CONTAINS(source,
                   "__global__ void scale_n4096_fp32(float* output0, const float* input1, float "
                   "arg4)");
-  // The note: nothing solves the definition yet.
+  // The note says that nothing solves the definition yet.
   const std::string checked = run_fibshim({"check", config}).out;
   EXPECT_TRUE(checked.ends_with(": 1 definition, 0 solutions, 1 pattern: no mistakes, 1 note\n"))
       << checked;
@@ -70,12 +70,12 @@ TEST_F(Suggest, AsksForTheImageOfAKernelWhoseNameSaysLittle) {
   EXPECT_EQ(pattern["match"]["image"],
             parse_json(R"(["xxh128:0000000000000000000000000000abcd"])"));
   EXPECT_EQ(pattern["axes"]["arg2"], parse_json(R"({"arg":2,"type":"int32"})"));
-  // Nothing tells what is read: all of it counts as written.
+  // Nothing tells which buffers are only read, so all count as written.
   EXPECT_EQ(pattern["writes"], parse_json(R"(["output0","output1"])"));
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
 }
 
-// The number at its end counts the kernels of one process; the next one may give it another.
+// The number at the end of the name counts the kernels of one process; another process may give another number.
 TEST_F(Suggest, AsksForTheCodeOfAJustInTimeCompiledKernel) {
   RecordingBuilder builder;
   builder.kernel("triton_poi_fused_mul_silu_17", {{8, {{kAddress, 7}}}, {4, {{900, 7}}}}, 7, 0,
@@ -146,7 +146,7 @@ TEST_F(Suggest, SaysWhichKernelsAreMeant) {
 
 constexpr char kFusedAdd[] = "_Z9fused_add4Viewi";  // fused_add(View, int)
 
-// A kernel whose tensors stand in a struct: an output, an input, rows, columns, two floats, and one null.
+// A kernel whose tensors are in a struct: an output, an input, rows, columns, two floats, and a null pointer.
 RecordingBuilder with_struct(RecordedMemory memory) {
   RecordingBuilder builder;
   builder
@@ -156,7 +156,7 @@ RecordingBuilder with_struct(RecordedMemory memory) {
             {},
             {{8, {{kAddress, 5}, {kAddress + 512, 2}}, {}, memory},
              {8, {{kAddress + 4096, 7}}, {}, memory},
-             // 4096 columns, 33 or 64 rows: each looks like an address, and the driver knows better.
+             // 4096 columns, 33 or 64 rows: both words look like addresses, but the driver found no memory there.
              {8, {{33ull << 32 | 4096, 3}, {64ull << 32 | 4096, 4}}, {}, RecordedMemory::none},
              {8, {{0x3f000000'3e800000, 7}}},  // 0.25f and 0.5f
              {8, {{0, 7}}}}},
@@ -192,7 +192,7 @@ TEST_F(Suggest, FindsTheOutputsInAStruct) {
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
 }
 
-// Where the driver cannot tell, what looks like an address counts as one: no output is lost.
+// If the driver cannot tell, a value that looks like an address counts as one, so that no output is missed.
 TEST_F(Suggest, TakesWhatLooksLikeAnAddressInAStructForAnOutput) {
   ASSERT_EQ(gather({with_struct(RecordedMemory::unknown).bytes()}).exit_code, 0);
   ASSERT_EQ(suggest({output(), "1", "-o", folder_ / "config"}).exit_code, 0);
@@ -208,7 +208,7 @@ TEST_F(Suggest, SaysWhatOfAStructIsNotRecorded) {
                   "parameter 0, a struct of 40 bytes: those from 8 on are not in the recording");
 }
 
-// A struct of 8 bytes that holds a pointer: its type is the struct's name, which says nothing.
+// A struct of 8 bytes that contains a pointer: its type is the struct's name, which tells nothing.
 TEST_F(Suggest, FindsTheOutputInAStructOfOneWord) {
   RecordingBuilder builder;
   builder.kernel("_Z4fill4View", {{8, {{kAddress, 7}}}}, 7);
@@ -218,7 +218,7 @@ TEST_F(Suggest, FindsTheOutputInAStructOfOneWord) {
   EXPECT_EQ(pattern["writes"], parse_json(R"(["output0_0"])"));
 }
 
-// Of three halves, say: no type has as many bytes.
+// For example a struct of three halves: no scalar type has as many bytes.
 TEST_F(Suggest, LeavesOutAStructThatIsNoWord) {
   RecordingBuilder builder;
   builder.kernel("_Z4fill5ThreePf", {{6, {{0x3c0040004200, 7}}}, {8, {{kAddress, 7}}}}, 7);
@@ -250,7 +250,7 @@ TEST_F(Suggest, TellsKernelsOfOneNameApartByTheirParameters) {
       run_fibshim({"record", "--summary", output(), "-c", config, "--json"}).out)["kernels"];
   EXPECT_EQ(kernels[0]["patterns"][0]["label"], "copy-fp32");
   EXPECT_EQ(kernels[1]["patterns"][0]["label"], "copy-2-fp32");
-  // The first is there already.
+  // The first pattern exists already.
   EXPECT_CONTAINS(exits(1, suggest({output(), "1", "-o", config})).err, "copy-fp32.json is there");
 }
 
@@ -299,7 +299,7 @@ TEST_F(Suggest, BuildKeepsTheImagesOfOtherArchitectures) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const std::string config = folder_ / "config";
   ASSERT_EQ(suggest({output(), "scale", "-o", config}).exit_code, 0);
-  // A compiler that writes down its arguments.
+  // A compiler that writes its arguments to the output file.
   write_text(folder_ / "nvcc",
              "#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\necho \"$*\" >\"$2\"\n");
   fs::permissions(folder_ / "nvcc", fs::perms::owner_all);

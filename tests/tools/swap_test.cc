@@ -1,5 +1,5 @@
-// fibshim swap on engines that run under the shim on the simulated driver: alone, several, ranks of a job,
-// and what is said where a process does not move.
+// fibshim swap on engines that run under the shim on the simulated driver: one, several, ranks of a job,
+// and the messages about processes that do not move.
 
 #include <signal.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ class Swap : public testing::Test {
     fs::create_directory_symlink("a", folder_ / "link");
   }
 
-  // Stops after `before` launches, for a line, and launches `after` more.
+  // Makes `before` launches, waits for a line of input, and makes `after` more.
   std::unique_ptr<LiveProgram> engine(int before, int after,
                                       const std::map<std::string, std::string>& added = {}) const {
     auto out = std::make_unique<LiveProgram>(
@@ -54,7 +54,7 @@ class Swap : public testing::Test {
         run_fibshim({"stats", "--json", "--per-process"}, {{{"FIBSHIM_STATS_DIR", stats()}}, ""})
             .out);
   }
-  // Hits by the last name of the folder's path.
+  // Hits by the last component of the folder's path.
   std::map<std::string, int> hits() const {
     std::map<std::string, int> out;
     const nlohmann::json json = stats_json();
@@ -74,7 +74,7 @@ class Swap : public testing::Test {
   std::string pid_line(const LiveProgram& engine, const std::string& rest) const {
     return "pid " + std::to_string(engine.pid()) + ": " + rest + "\n";
   }
-  // Between two of these folders; of the first the resolved path is shown.
+  // The line about a move between two of these folders. It shows the first one's resolved path.
   std::string moved_line(const LiveProgram& engine, const char* from, const char* to) const {
     return pid_line(
         engine, "moved from " + fs::canonical(folder_ / from).string() + " to " + (folder_ / to));
@@ -97,7 +97,7 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   EXPECT_EQ(folder["path"], fs::canonical(folder_ / "b").string());
   EXPECT_EQ(folder["swaps"], 1);
   EXPECT_EQ(folder["off"], false);
-  // The very same images: nothing is kept that the folder in force does not use.
+  // Both folders have the same images, so none is kept that the present folder does not use.
   EXPECT_GT(folder["images"]["count"], 0);
   EXPECT_EQ(folder["images"]["kept_count"], 0);
   const std::string text = run_fibshim({"stats"}, {{{"FIBSHIM_STATS_DIR", stats()}}, ""}).out;
@@ -111,7 +111,7 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   EXPECT_EQ(hits(), (Counts{{"a", 10}, {"b", 5}}));
 }
 
-// A list of folders is one folder to move from and to, and each link in it is followed.
+// A list of folders works like one folder to move from and to. Each link in it is followed.
 TEST_F(Swap, MovesFromAndToSeveralFolders) {
   fs::create_directories(folder_ / "more/patterns");
   const auto list = [&](const char* first) { return (folder_ / first) + ":" + (folder_ / "more"); };
@@ -190,7 +190,7 @@ TEST_F(Swap, SaysWhyAProcessRefuses) {
   EXPECT_EQ(folder["refusals"], 1);
   EXPECT_EQ(folder["swaps"], 0);
   finish(process.get());
-  // One warning, by the process itself.
+  // The process itself prints one warning.
   const std::string& text = process->text();
   const size_t warning = text.find("warn: ");
   EXPECT_NE(warning, std::string::npos) << text;
@@ -226,7 +226,7 @@ TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
   EXPECT_EQ(exits(0, swap({folder_ / "b"})).out,
             pid_line(*process, "asked to move from " + fs::canonical(folder_ / "a").string() +
                                    " to " + (folder_ / "b")));
-  // The next one waits until this has been seen to.
+  // The next request waits until this one is done.
   EXPECT_CONTAINS(swap({folder_ / "b", "--wait"}).out, ": moved from ");
   finish(process.get());
 }
@@ -242,7 +242,7 @@ TEST_F(Swap, SaysWhoDoesNotAnswer) {
   EXPECT_EQ(json["processes"][0]["pid"], process->pid());
   EXPECT_EQ(json["processes"][0]["state"], "timed_out");
   EXPECT_EQ(json["processes"][0]["reason"], "it has not answered in time");
-  // It does what it was asked as soon as it can.
+  // The process carries out the request as soon as it can.
   kill(process->pid(), SIGCONT);
   EXPECT_EQ(swap({folder_ / "b", "--wait"}).exit_code, 0);
   finish(process.get());
@@ -253,7 +253,7 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
   write_text(stats() + "/" + ended.file_name(), ended.bytes());
   ProgramResult result = exits(1, swap({folder_ / "b", "--wait", "--pid", "4194399"}));
   EXPECT_EQ(result.out, "pid 4194399: dead: it has ended\n");
-  // One that never started the thread that moves it. What it was asked stays there.
+  // A process that never started the thread that moves it. The request stays in the file.
   CountersFileBuilder threadless(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
   write_text(stats() + "/" + threadless.file_name(), threadless.bytes());
   for (const bool waits : {true, false}) {
@@ -264,7 +264,7 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
   }
   EXPECT_CONTAINS(read_text(stats() + "/" + threadless.file_name()), folder_ / "b");
   std::filesystem::remove(stats() + "/" + threadless.file_name());
-  // Those of ended processes are not meant by "all".
+  // "all" does not include files of ended processes.
   result = swap({folder_ / "b", "--wait"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.err,
@@ -286,7 +286,7 @@ TEST_F(Swap, PrintsJsonWhereNobodyIsAsked) {
   EXPECT_EQ(parse_json(result.out)["error"], (folder_ / "none") + ": no such folder");
 }
 
-// What an engine takes, and only `check` names: a "where" that always holds.
+// A mistake that an engine accepts and only `check` reports: a "where" that always holds.
 TEST_F(Swap, MovesNobodyToAFolderWithMistakesUnlessForced) {
   const std::string pattern = folder_ / "b/patterns/torch-rms-norm-bf16.json";
   auto json = parse_json(read_text(pattern));
@@ -304,7 +304,7 @@ TEST_F(Swap, MovesNobodyToAFolderWithMistakesUnlessForced) {
   const auto moved = parse_json(result.out)["processes"][0];
   EXPECT_EQ(moved["from"], fs::canonical(folder_ / "a").string());
   EXPECT_EQ(moved["to"], folder_ / "b");
-  // What the processes would refuse is not forced.
+  // --force does not help with a folder that the processes would refuse.
   exits(1, swap({folder_ / "bad", "--force"}));
   finish(process.get());
 }
@@ -333,7 +333,7 @@ TEST_F(Swap, RefusesAFolderForProcessesOfDifferentFoldersUnlessTold) {
                                    std::to_string(other->pid()) + "), ");
   EXPECT_EQ(swap({folder_ / "c", "--wait", "--from", folder_ / "b"}).out,
             moved_line(*one, "b", "c"));
-  // Who is there already need not go.
+  // A process that uses the folder already need not move.
   EXPECT_EQ(swap({folder_ / "c", "--wait"}).exit_code, 0);
   EXPECT_EQ(swap({folder_ / "a", "--wait", "--pid", std::to_string(one->pid())}).exit_code, 0);
   EXPECT_EQ(swap({folder_ / "b", "--wait", "--all"}).exit_code, 0);
@@ -355,7 +355,7 @@ TEST_F(Swap, RollsEachProcessBack) {
   EXPECT_CONTAINS(result.out, pid_line(*one, "moved from " + b + " to " + a));
   EXPECT_CONTAINS(result.out, pid_line(*other, "refused: it has been in no other folder"));
   EXPECT_EQ(stats_json()["processes"][0]["folder"]["previous"], b);
-  // From off, to where it was.
+  // From off back to the folder before.
   EXPECT_EQ(swap({"--off", "--wait"}).exit_code, 0);
   EXPECT_EQ(swap({"--rollback", "--wait"}).exit_code, 0);
   finish(one.get());
@@ -431,7 +431,7 @@ TEST_F(Swap, TellsAndMovesAProcessWhoseFolderWasRefusedAtItsStart) {
   }
 }
 
-// Nothing has been launched, or loaded.
+// Nothing has been launched or loaded yet.
 TEST_F(Swap, MovesAProcessThatHasOnlyMadeAContext) {
   const auto process = engine(0, 1);
   EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, moved_line(*process, "a", "b"));
@@ -464,7 +464,7 @@ TEST_F(Swap, FindsAJobByAVariable) {
 
 TEST_F(Swap, MovesNoneOfAJobWhereOneRefuses) {
   const auto willing = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
-  // What the strict ones do not trust.
+  // A folder that the strict processes do not trust.
   fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::add);
   const auto strict = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
   const auto lenient = engine(1, 2, {{"FIBSHIM_JOB", "train"}, {"FIBSHIM_TRUST", "all"}});
@@ -473,7 +473,7 @@ TEST_F(Swap, MovesNoneOfAJobWhereOneRefuses) {
   EXPECT_LACKS(result.out, ": moved");
   EXPECT_CONTAINS(result.out,
                   pid_line(*lenient, "aborted: another process of the job has not prepared"));
-  // They take a later request.
+  // They accept a later request.
   fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::remove);
   EXPECT_EQ(swap({folder_ / "b", "--job", "train"}).exit_code, 0);
   for (const auto& engine : {willing.get(), strict.get(), lenient.get()}) finish(engine);

@@ -1,5 +1,5 @@
-// What happens to the counters of processes that ended: kept a day, then deleted by the next stats or serve
-// of their owner, and never taken from a process that still writes them.
+// The counters files of processes that ended are kept for a day, and then deleted by the next `stats` or `serve`
+// of their owner. A file that a process still writes is never deleted.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 class EndedCounters : public testing::Test {
  protected:
-  // An ended process with this many hits. Returns the file's name.
+  // Adds the file of an ended process with this many hits. Returns the file's name.
   std::string add(uint64_t start_time, uint64_t hits, const std::string& definition = "d") {
     CountersFileBuilder builder(kNoSuchPid, start_time);
     builder.add_config("/config", 1);
@@ -35,7 +35,7 @@ class EndedCounters : public testing::Test {
     return std::filesystem::exists(std::filesystem::symlink_status(folder_ / name));
   }
 
-  // As if the first sweep had been so long ago.
+  // Changes the file as if the first sweep had been so many seconds ago.
   void age(const std::string& name, int seconds) {
     timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -43,7 +43,7 @@ class EndedCounters : public testing::Test {
     ASSERT_EQ(utimensat(AT_FDCWD, (folder_ / name).c_str(), times, 0), 0);
   }
 
-  // Marks what has ended, as the first call does, and lets a day pass.
+  // Marks the file by a first call, and then makes it more than a day old.
   void mark_and_age(const std::string& name) {
     (void)stats({});
     age(name, 25 * 3600);
@@ -54,7 +54,7 @@ class EndedCounters : public testing::Test {
 
 TEST_F(EndedCounters, StayADayFromWhenTheirEndIsFirstSeen) {
   const std::string name = add(1, 5);
-  age(name, 100 * 3600);  // it ran that long, which says nothing of when it ended
+  age(name, 100 * 3600);  // made long ago, which does not tell when the process ended
   EXPECT_EQ(stats({}).exit_code, 0);
   ASSERT_TRUE(exists(name));
   age(name, 23 * 3600);
@@ -83,7 +83,7 @@ TEST_F(EndedCounters, TheOldOptionsSayWhatToUseInstead) {
   }
 }
 
-// A file that somebody has mapped is in use, whoever it is: a process of another container, whose
+// A file that any process has mapped is in use: for example by a process in another container, whose
 // pid means nothing here.
 TEST_F(EndedCounters, StayWhileTheyAreMapped) {
   const std::string name = add(1, 5);
@@ -102,7 +102,7 @@ TEST_F(EndedCounters, StayWhileTheyAreMapped) {
   EXPECT_FALSE(exists(name));
 }
 
-// The pid of a process that runs, with another start time: an earlier bearer.
+// The pid belongs to a running process with another start time: the file is of an earlier process.
 TEST_F(EndedCounters, GoByStartTimeToo) {
   CountersFileBuilder earlier(static_cast<uint64_t>(getpid()), 1);
   write_text(folder_ / earlier.file_name(), earlier.bytes());
@@ -111,7 +111,7 @@ TEST_F(EndedCounters, GoByStartTimeToo) {
   EXPECT_FALSE(exists(earlier.file_name()));
 }
 
-// Whatever else lies there: nothing is followed, marked or deleted that is not a regular counters file.
+// Whatever else is in the folder: only regular counters files are marked or deleted, and no link is followed.
 TEST_F(EndedCounters, NothingElseIsDeletedOrMarked) {
   TemporaryFolder elsewhere;
   const std::string bytes = CountersFileBuilder(kNoSuchPid, 9).bytes();
@@ -167,7 +167,7 @@ TEST_F(EndedCounters, AreNotReachedThroughALinkOfAnotherUser) {
   EXPECT_FALSE(exists(name));
 }
 
-// Root clears what a user has made: whatever it is, root touches nothing elsewhere.
+// Root clears a folder of another user. Whatever that user put there, root touches nothing elsewhere.
 TEST_F(EndedCounters, OfAHostileFolderAreClearedByRootWithinIt) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a second user: only root can be one";
   TemporaryFolder elsewhere;
@@ -180,7 +180,7 @@ TEST_F(EndedCounters, OfAHostileFolderAreClearedByRootWithinIt) {
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
     ASSERT_EQ(lchown(entry.path().c_str(), 54321, 54321), 0);
   }
-  ASSERT_EQ(lchown(precious.c_str(), 0, 0), 0);  // the hard link gave it away, too
+  ASSERT_EQ(lchown(precious.c_str(), 0, 0), 0);  // the loop changed its owner through the hard link
   ASSERT_EQ(lchown(folder_.path().c_str(), 54321, 54321), 0);
   EXPECT_EQ(stats({}).exit_code, 1);
   EXPECT_EQ(stats({"--clear"}).exit_code, 1);

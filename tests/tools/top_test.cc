@@ -1,5 +1,5 @@
-// fibshim top: plain lines where nobody can draw, a picture that fits where one can, and a terminal
-// that is as it was, however the view ends.
+// fibshim top: prints plain lines without a screen, draws a picture that fits on a screen, and restores
+// the terminal however the view ends.
 #include <signal.h>
 
 #include <filesystem>
@@ -36,7 +36,7 @@ class Top : public testing::Test {
     return run_fibshim(arguments, options_);
   }
 
-  // On a terminal. No reading but the first comes by itself.
+  // The command for a terminal. Only the first reading comes by itself.
   std::vector<std::string> command(std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), {build_path("bin/fibshim"), "top", "--interval", "3600"});
     return arguments;
@@ -46,7 +46,7 @@ class Top : public testing::Test {
   ProgramOptions options_;
 };
 
-// The lines of the picture that begins at `at`, without their sequences.
+// The lines of the picture that begins at `at`, without escape sequences.
 std::vector<std::string> picture_at(const std::string& text, size_t at) {
   const size_t end = text.find(kHome, at + 1);
   const std::string drawn =
@@ -167,7 +167,7 @@ TEST_F(Top, FitsASmallTerminalAndFollowsItsSize) {
     program.resize(size);
     ASSERT_TRUE(program.read_until(kHome, from));
     const size_t at = program.text().find(kHome, from);
-    // A picture comes in one piece; its end is told by the next one, or by the end.
+    // A picture is written in one piece; the next one, or the end of the text, ends it.
     program.resize({24, 100});
     ASSERT_TRUE(program.read_until("o:outcome", at));
     const auto picture = picture_at(program.text(), at);

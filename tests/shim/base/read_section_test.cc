@@ -1,4 +1,4 @@
-// Grace periods: whom they wait for, and whom not. What a thread was reading in the parent concerns no child.
+// Grace periods: for which threads they wait. A child need not wait for a read section of a thread of its parent.
 #include "shim/base/read_section.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace fibshim {
 namespace {
 
-// Another thread, within a section until it is let go.
+// Another thread, which stays in a section until it is released.
 class Reader {
  public:
   explicit Reader(bool is_fast) {
@@ -50,7 +50,7 @@ class Reader {
   bool has_left_once_ = false;
 };
 
-// As the shim's handlers do.
+// Forks as the shim's handlers do.
 pid_t fork_process() {
   lock_readers_for_fork();
   const pid_t child = fork();
@@ -63,7 +63,7 @@ bool ends_well(pid_t child) {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// What `holds` says in a child.
+// The result of `holds` in a child process.
 template <class Holds>
 bool holds_in_child(const Holds& holds) {
   const pid_t child = fork_process();
@@ -77,7 +77,7 @@ bool ends_at_once() {
   return period.has_ended();
 }
 
-// Threads have states of their own as long as the program leaves a key for thread-specific data.
+// Threads have their own states only while the program leaves a free key for thread-specific data.
 void take_all_keys() {
   pthread_key_t key;
   while (pthread_key_create(&key, nullptr) == 0) {
@@ -99,7 +99,7 @@ TEST(ReadSection, AGracePeriodWaitsForThoseThatWereThere) {
   EXPECT_TRUE(ends_at_once());
 }
 
-// In a process of its own, in which no thread has had a section yet.
+// Runs `holds` in a new process, in which no thread has had a section yet.
 template <class Holds>
 void expect_without_keys(const Holds& holds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

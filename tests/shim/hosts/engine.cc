@@ -1,10 +1,10 @@
-// An inference engine in small: loads an image, launches PyTorch's fused RMSNorm, checks what came
-// out against float64. Which way it takes to the driver (how functions are resolved, which module
-// API, which launch call, how arguments are passed) is chosen by options, so that one program
+// A small inference engine: loads an image, launches PyTorch's fused RMSNorm, and checks the results
+// against float64. Options choose its way to the driver (how functions are resolved, which module
+// API, which launch call, how arguments are passed), so that one program
 // stands for all the ways that tools/doc/driver_facts.md, section 1, lists. It runs with any driver,
-// real or simulated, with the shim or without: the numbers must be right in every case.
+// real or simulated, with or without the shim: the numbers must be right in every case.
 //
-// Prints one line of JSON. Exit status: 0 all well, 1 a call failed or a number is wrong, 2 usage.
+// Prints one line of JSON. Exit status: 0 success, 1 a call failed or a number is wrong, 2 wrong usage.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -71,7 +71,7 @@ namespace {
   FUNCTION(cuLaunchKernel, 7000, "_ptsz")          \
   FUNCTION(cuLaunchKernelEx, 11060, "_ptsz")
 
-// Members carry the plain name with a trailing underscore: cuda.h renames the name itself.
+// Members have the plain name with a trailing underscore, since cuda.h renames the name itself.
 struct Driver {
 #define MEMBER(name, version, suffix) decltype(&::name) name##_ = nullptr;
   FUNCTIONS(MEMBER)
@@ -260,7 +260,7 @@ std::string error_name(CUresult error) {
   return "CUDA error " + std::to_string(static_cast<int>(error));
 }
 
-// A call that this program cannot go on without.
+// Ends the program if the call failed.
 void must(CUresult error, const char* what) {
   if (error == CUDA_SUCCESS) return;
   printf("{\"error\":\"%s\",\"code\":%d,\"call\":\"%s\"}\n", error_name(error).c_str(),
@@ -312,14 +312,14 @@ void* resolve_all(const Options& options, Driver* driver) {
 
 #else
 
-// As cudart does it: the resolver by dlsym, the rest from the resolver.
+// Resolves as cudart does: gets the resolver by dlsym, and the rest from the resolver.
 void* get_proc(const Options& options, void* library, const char* base, int version,
                bool has_ptsz) {
   const bool is_four = options.resolve == "getproc4";
   void* resolver = dlsym(library, is_four ? "cuGetProcAddress" : "cuGetProcAddress_v2");
   if (resolver == nullptr) fail("no cuGetProcAddress in the driver");
   const cuuint64_t flags = options.is_ptsz ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
-  // The plain forms of the old calls are older than their per-thread ones.
+  // The plain forms of the old calls have older versions than the forms for per-thread default streams.
   const int asked = !options.is_ptsz && has_ptsz ? std::min(version, 4000) : version;
   void* function = nullptr;
   for (const int wanted : {asked, version}) {
@@ -338,7 +338,7 @@ void* find_function(const Options& options, void* library, const char* base, con
     return get_proc(options, library, base, version, *suffix != 0);
   std::string name = exported;
   if (options.is_ptsz) name += suffix;
-  // Real drivers define no versions, and dlvsym finds nothing there; build/sim/versioned does.
+  // Real drivers define no symbol versions, so dlvsym finds nothing; build/sim/versioned defines one.
   return options.resolve == "dlvsym" ? dlvsym(library, name.c_str(), "libcuda.so.1")
                                      : dlsym(library, name.c_str());
 }
@@ -359,7 +359,7 @@ void* resolve_all(const Options& options, Driver* driver) {
 
 // ---- numbers ----
 
-// A 16-bit float of either kind, to and from float: to nearest, ties to even.
+// Converts a 16-bit float of either kind to and from float, to nearest, ties to even.
 float from_bits(uint16_t bits, bool is_bf16) {
   if (is_bf16) {
     const uint32_t wide = uint32_t{bits} << 16;
@@ -380,7 +380,7 @@ uint16_t to_bits(float value, bool is_bf16) {
     memcpy(&wide, &value, sizeof wide);
     return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
   }
-  // Inputs here are normal numbers of moderate size.
+  // Works for normal numbers of moderate size; the inputs are such.
   int exponent = 0;
   const float fraction = frexpf(fabsf(value), &exponent);
   if (value == 0 || exponent < -13) return 0;
@@ -389,7 +389,7 @@ uint16_t to_bits(float value, bool is_bf16) {
   return static_cast<uint16_t>(bits | (value < 0 ? 0x8000 : 0));
 }
 
-// Numbers in [-1, 1) that depend on nothing but the seed.
+// A number in [-1, 1) that depends only on the seed.
 float pseudo_random(uint64_t seed) {
   seed += 0x9e3779b97f4a7c15;
   seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
@@ -399,9 +399,9 @@ float pseudo_random(uint64_t seed) {
 }
 
 constexpr float kEps = 1e-6f;
-constexpr size_t kGuardBytes = 512;  // behind each output, and must stay as they are
+constexpr size_t kGuardBytes = 512;  // behind each output; must not change
 constexpr uint8_t kPoison = 0xcb;
-// Relative, against float64: half a unit in the last place of a 16-bit output, and 1% of that for
+// Relative tolerance against float64: half a unit in the last place of a 16-bit output, and 1% of that for
 // the arithmetic before the rounding.
 constexpr double kTolerance[2] = {1.01 / 2048, 1.01 / 256};  // fp16, bf16
 constexpr double kRstdTolerance = 1e-6;
@@ -418,7 +418,7 @@ struct Errors {
   }
 };
 
-// One thread's buffers on the device, with what they hold.
+// One thread's buffers on the device, and copies of their inputs.
 struct Buffers {
   CUdeviceptr x = 0, weight = 0, y = 0, rstd = 0;
   std::vector<uint16_t> host_x, host_weight;
@@ -492,7 +492,7 @@ struct Buffers {
   }
 
  private:
-  // NaN, as poison reads, counts as infinitely wrong.
+  // NaN, which the poison is, counts as infinitely wrong.
   static double relative(double got, double expected) {
     const double error = fabs(got - expected) / std::max(fabs(expected), kSmallest);
     return error == error ? error : INFINITY;
@@ -512,7 +512,7 @@ std::vector<char> read_whole_file(const std::string& path) {
   return bytes;
 }
 
-// The kernel, as the launch call takes it: a CUfunction, or a CUkernel cast to one.
+// The kernel as the launch call accepts it: a CUfunction, or a CUkernel cast to one.
 struct LoadedKernel {
   CUmodule module = nullptr;
   CUlibrary library = nullptr;
@@ -606,7 +606,7 @@ CUresult launch(const Options& options, CUfunction function, CUstream stream, Ar
   return cuda.cuLaunchKernelEx_(&config, function, one_by_one, extra);
 }
 
-// What a thread found out.
+// The results of one thread.
 struct Outcome {
   std::map<int, uint64_t> launch_codes;
   std::string captured_kernel;  // the name that is read back from the graph's node
@@ -628,7 +628,7 @@ std::string name_in_graph(CUgraph graph) {
   return cuda.cuKernelGetName_(&name, kernel) == CUDA_SUCCESS ? name : "";
 }
 
-// One thread of the engine: its own buffers and stream, kept over pauses.
+// One thread of the engine: its buffers and stream, which it keeps over pauses.
 class Worker {
  public:
   Worker(const Options& options, CUcontext context, CUfunction function, int thread)
@@ -662,7 +662,7 @@ class Worker {
  private:
   void enter() const { MUST(g_driver->cuCtxSetCurrent_(context_)); }
 
-  // Captures of several threads at once must not see one another's legacy stream.
+  // Simultaneous captures of several threads must not involve the legacy stream, which they share.
   unsigned stream_flags() const {
     return options_.is_capturing ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
   }
@@ -715,7 +715,7 @@ class Worker {
   Outcome outcome_;
 };
 
-// Runs `work` for each worker, each in a thread of its own.
+// Runs `work` for each worker, each in its own thread.
 template <class Work>
 void in_parallel(std::vector<Worker*>& workers, Work work) {
   std::vector<std::thread> threads;
@@ -769,8 +769,8 @@ std::string json_number(double value) {
   return text;
 }
 
-// How often a kernel really ran, or was captured, where the driver can say so. The rest of this
-// program sees the driver through the shim, which gives captured nodes back as they were asked for.
+// How often a kernel really ran or was captured, if the driver can tell. The rest of this
+// program sees the driver through the shim, which returns captured nodes as the host made them.
 uint64_t simulated_count(void* library, const char* control, const char* kernel) {
   const auto count = reinterpret_cast<uint64_t (*)(const char*)>(dlsym(library, control));
   return count != nullptr ? count(kernel) : 0;

@@ -1,15 +1,15 @@
-// PyTorch's fused RMSNorm, by symbol and parameters: what an engine launches and the patterns in
-// config/pytorch know. Written for being obviously right, not fast. The host program `engine`
-// launches it, with the real driver or the simulated one.
+// Kernels with the symbols and parameters of PyTorch's fused RMSNorm, which engines launch and the patterns in
+// config/pytorch recognise. They are written to be obviously right, not fast. The host program `engine`
+// launches them, with the real driver or the simulated one.
 //
-// The identifiers are whole mangled names, so that no compiler has to agree with PyTorch's on how
-// to mangle an anonymous namespace.
+// The identifiers are complete mangled names, so that it does not matter how a compiler
+// mangles an anonymous namespace.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 namespace {
 
-// A block for each row, 32 x 4 threads as PyTorch has them.
+// One block for each row, with 32 x 4 threads as in PyTorch.
 template <class T>
 __device__ void rms_norm(int row_length, float eps, const T* x, const T* gamma, float* rstd, T* y) {
   constexpr int max_threads = 1024;
@@ -54,6 +54,6 @@ ENGINE_KERNEL(
     _ZN2at6native53_GLOBAL__N__a25d6a36_20_layer_norm_kernel_cu_9c5ada8a28vectorized_layer_norm_kernelIN3c104HalfEfLb1EEEviT0_PKT_S8_S8_PS5_S9_PS6_,
     __half)
 
-// The same work under names that no pattern knows.
+// The same work under names that no pattern fits.
 ENGINE_KERNEL(engine_rms_norm_bf16, __nv_bfloat16)
 ENGINE_KERNEL(engine_rms_norm_fp16, __half)

@@ -1,6 +1,6 @@
-// What a launch costs the thread that makes it, on whatever driver there is: the median over batches
-// of one small kernel with two arguments. The queue is emptied between batches, untimed, so that no
-// launch waits for room in it.
+// The cost of a launch for the thread that makes it, on any driver: the median over batches
+// of launches of a small kernel with two arguments. The queue is emptied between batches, which is not timed, so that
+// no launch waits for room in it.
 //
 //   launch_cost BATCHES LAUNCHES_IN_A_BATCH
 //
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   int value = 1;
   void* params[] = {&target, &value};
   std::vector<double> times;
-  for (long batch = -2; batch < batches; ++batch) {  // two to warm up
+  for (long batch = -2; batch < batches; ++batch) {  // the first two are warm-up
     const double begin = now_ns();
     for (long i = 0; i < launches; ++i) {
       must(cuLaunchKernel_(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr), "cuLaunchKernel");

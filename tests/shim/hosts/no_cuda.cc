@@ -1,4 +1,4 @@
-// A program that has nothing to do with CUDA: the shim must leave it alone, and cheaply.
+// A program that does not use CUDA: the shim must not affect it, and cost little.
 #include <stdio.h>
 
 int main() {

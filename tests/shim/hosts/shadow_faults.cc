@@ -1,6 +1,6 @@
-// What fibshim's RMSNorm of rows of 128 in bfloat16 does on the simulated driver, with one of many faults in it: the
-// one that SHADOW_FAULT names (SIMCUDA_KERNELS). "none": it is right. With SHADOW_FAULT_BLOCK only launches with so many
-// threads to a block have the fault: one folder's.
+// fibshim's RMSNorm of rows of 128 bfloat16 elements, for the simulated driver (SIMCUDA_KERNELS), with the fault
+// that SHADOW_FAULT names; "none": it is right. With SHADOW_FAULT_BLOCK only launches with so many
+// threads per block have the fault, so that one of several folders has it.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ struct Call {
   float* rstd;
   float eps;
   int rows;
-  long number;  // of the launch, from 0
+  long number;  // of the launch, counted from 0
 };
 
 // Results before they are stored.
@@ -59,14 +59,14 @@ uint64_t hash_of(uint64_t number) {
   return number ^ number >> 31;
 }
 
-// By the rule of the judge.
+// True if the value is wrong by the judge's rule.
 bool is_beyond(uint16_t found, uint16_t expected) {
   const double x = load(found), y = load(expected);
   const double difference = fabs(x - y);
   return difference > 1e-2 && difference / (fabs(y) + 1e-8) > 1e-2;
 }
 
-// The first value away from zero that is beyond the tolerance.
+// The first value beyond the tolerance, in the direction away from zero.
 uint16_t first_beyond(uint16_t value) {
   uint16_t moved = value;
   while (!is_beyond(moved, value)) ++moved;
@@ -225,7 +225,7 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
     }
   } else if (is_fault("wrong_in_place")) {
     if (call.x == call.y && rows > 1) {
-      // What was written already is read.
+      // Reads rows that were overwritten already.
       for (int i = 0; i < kHidden; ++i) row_of(rows - 1)[i] = row_of(0)[i];
     }
   } else if (!is_fault("none")) {
@@ -238,7 +238,7 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
 
 }  // namespace
 
-// (hidden_states, weight, output, rstd, eps, batch_size)
+// Parameters: (hidden_states, weight, output, rstd, eps, batch_size).
 extern "C" void rmsnorm_h128_bf16(const void* const* params, const uint32_t* /*grid*/,
                                   const uint32_t* block) {
   static long number = 0;

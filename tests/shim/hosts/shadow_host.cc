@@ -1,22 +1,24 @@
-// A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128, each time on other values and another
-// number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
+// A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128 elements, each time with other values and
+// another number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
 //   shadow_host [until] LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //   shadow_host many LAUNCHES SEED
 //   shadow_host replay | replay_one REPLAYS CHECKS [COMMAND...]
 //   shadow_host serve
 //
-// GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
-// "paused" and waits for a line. "until": no longer than until the solution is left alone. "beside": while it captures it launches the same in another stream.
-// many: as fast as can be, on rows anywhere among many, which change now and then.
-// replay: launches one graph of norms, or of one alone, in two streams by turns, on the same few inputs again and again: REPLAYS times,
-// and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
-// limit ends it, too. Says how many of the results were unlike those of the same input before. After REPLAYS launches it
-// has the first command run, after so many more the next, and what it says is of what comes after the last one.
-// SHADOW_RESULTS names a file for a digest of each launch's results, or of each replay's, a line each.
-// serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. TAKES_OVER: the
-// graph is captured again before each replay, and its exec takes it over. It says
-// "serving" after the first ones, and at the end how many requests there were and how many had a result that is wrong.
+// LAUNCHES: one of GRAPH_EVERY launches goes through a graph that is captured for it alone. After PAUSE_AFTER launches
+// the host prints "paused" and waits for a line. "until": stops when the shim stops using the solution. "beside": while
+// it captures, it makes the same launch in another stream.
+// many: launches as fast as possible, on changing parts of a large buffer whose values change now and then.
+// replay: launches a graph of several norms, or of one (replay_one), in two streams by turns, on the same few inputs
+// again and again: REPLAYS times, and then until the simulated driver has made CHECKS comparisons; -1: until the shim
+// stops using the solution. A time limit ends it, too. Prints how many results differed from earlier ones of the same
+// input. Runs the first COMMAND after REPLAYS launches, the next after as many more; the numbers that it prints are
+// of the launches after the last command.
+// SHADOW_RESULTS names a file for a digest of each launch's or replay's results, one a line.
+// serve: one request each millisecond until stdin ends; every second one replays a graph, one for each number of rows.
+// TAKES_OVER: before each replay the graph is captured again, and its exec is updated to it. Prints "serving" after the
+// first requests, and at the end the number of requests and how many had a wrong result.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -63,7 +65,7 @@ uint64_t draw() {
   return g_random ^= g_random << 17;
 }
 
-// bfloat16 from about -4 to 4.
+// Fills with bfloat16 values from about -4 to 4.
 void fill(std::vector<uint16_t>* values) {
   for (uint16_t& value : *values) {
     const float number =
@@ -85,7 +87,7 @@ void digest(const std::vector<T>& values, size_t count, uint64_t* sum) {
   }
 }
 
-// The digests of SHADOW_RESULTS, beside the one of all.
+// Writes the digests of SHADOW_RESULTS, and updates the one of all results.
 class Results {
  public:
   Results() {
@@ -98,7 +100,7 @@ class Results {
   Results(const Results&) = delete;
   Results& operator=(const Results&) = delete;
 
-  // Behind the first `written` there is what earlier launches left.
+  // The values behind the first `written` ones are from earlier launches.
   template <class T>
   void add(const std::vector<T>& values, size_t written) {
     digest(values, values.size(), &g_digest);
@@ -165,7 +167,7 @@ void start() {
   MUST(cuStreamCreate_(&g_stream, CU_STREAM_NON_BLOCKING));
 }
 
-// What is normed.
+// The buffers of one norm.
 struct Norm {
   CUdeviceptr x, weight, rstd, out;
   unsigned rows;
@@ -272,7 +274,7 @@ int replay(int norm_count, long replays, long checks, char** commands) {
     uint64_t& before = known[done % kInputs];
     if (before != 0 && before != g_digest) ++unlike;
     if (before == 0) before = g_digest;
-    // The thread that makes checks ready is waited for, not raced.
+    // Gives the thread that prepares checks time.
     if (done >= replays) usleep(1000);
   }
   MUST(cuGraphExecDestroy_(exec));
@@ -315,7 +317,7 @@ double number_of(uint16_t bits) {
   return value;
 }
 
-// By the rule of the judge.
+// True if all values are right, by a rule like the judge's.
 bool is_right(const std::vector<uint16_t>& x, const std::vector<uint16_t>& weight, unsigned rows,
               float eps, const std::vector<uint16_t>& y) {
   for (unsigned row = 0; row < rows; ++row) {

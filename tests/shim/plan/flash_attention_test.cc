@@ -1,6 +1,6 @@
-// The folder for attention (config/flash_attention): the one parameter of FlashAttention 3's kernel, a struct that no compiler
-// checks, as vLLM 0.25 filled it on an H200, that of the kernel that merges its parts, that of FlashInfer's, and what of them makes
-// the original run.
+// The folder for attention (config/flash_attention). The only parameter of FlashAttention 3's kernel is a struct that
+// no compiler checks; here it is as vLLM 0.25 filled it on an H200. The same for the kernel that merges its parts, and
+// for FlashInfer's kernel. The tests also say which values make the original run.
 #include <string.h>
 
 #include <array>
@@ -27,7 +27,7 @@ void put(Any* to, int offset, T value) {
   memcpy(to->data() + offset, &value, sizeof value);
 }
 
-// Five sequences, 32 heads on 8, pages of 16, at most 32 parts, as recorded; addresses are made up.
+// As recorded: five sequences, 32 query heads on 8 key heads, pages of 16, at most 32 parts. The addresses are made up.
 Struct recorded() {
   Struct made = {};
   const std::pair<int, int32_t> words[] = {
@@ -81,7 +81,7 @@ Struct changed(int offset, int64_t value, int size) {
   return made;
 }
 
-// Of heads of 128: causal or not, cut into parts or not.
+// The symbol for heads of 128: causal or not, split into parts or not.
 std::string symbol(bool is_causal, bool is_split, const char* tile = "NS7_ILi128EEESB_",
                    const char* others = "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1") {
   const auto flag = [](bool is) { return is ? "Lb1" : "Lb0"; };
@@ -368,7 +368,7 @@ TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
 }
 
-// What merges the parts: of the same five sequences, with 32 heads of 128 and at most 32 parts.
+// The kernel that merges the parts of the same five sequences, with 32 heads of 128 and at most 32 parts.
 struct CombineFolder : FlashAttentionFolder {
   using Struct = std::array<char, 288>;
 
@@ -413,7 +413,7 @@ TEST_F(CombineFolder, PassesOnWhatTheStructHolds) {
   for (const int offset : {8, 72, 200, 272, 216, 120, 152, 232}) {
     expected.push_back(static_cast<uint64_t>(address(offset)));
   }
-  // The stride of the output's rows, the batch, the rows, the heads; and that the next kernel waits.
+  // The stride of the output's rows, the batch, the rows, the heads, and 0: the next kernel waits.
   for (const uint64_t value : {4096, 5, 5, 32, 0}) expected.push_back(value);
   EXPECT_EQ(made.arguments, expected);
 }
@@ -511,7 +511,7 @@ TEST_F(CombineFolder, SaysWhatIsWritten) {
     for (uint32_t k = 0; k < bindings[i].tensors.count; ++k) {
       if (tensors[k].is_written != 0) written.insert(snapshot_->text(tensors[k].name));
     }
-    // What the next kernel reads before its wait may lie beside what this one reads: not beside what it writes.
+    // The next kernel may read, before its wait, memory that this one reads, but none that it writes.
     const Solution& solution = snapshot_->begin(snapshot_->solutions)[bindings[i].solution];
     EXPECT_EQ(solution.kept_params, 0x1fU);
     EXPECT_EQ(solution.next_may_begin, 13);
@@ -520,7 +520,7 @@ TEST_F(CombineFolder, SaysWhatIsWritten) {
   EXPECT_EQ(written, (std::set<std::string>{"lse", "output", "semaphore"}));
 }
 
-// FlashInfer's: 5 sequences of 32 heads on 8, pages of 16, in 7 parts; addresses are made up.
+// FlashInfer's kernel: 5 sequences, 32 query heads on 8 key heads, pages of 16, in 7 parts. The addresses are made up.
 struct FlashInferFolder : FlashAttentionFolder {
   using Struct = std::array<char, 240>;
 
@@ -650,7 +650,7 @@ TEST_F(FlashInferFolder, KnowsOnlyPlainKernelsForHopperAndTheirCode) {
   const ImageHash* const codes = snapshot_->begin(candidate.pattern->images);
   ImageHashes image = {{1, 2}, codes[0]};
   EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::fits);
-  image.code.low ^= 1;  // of half, for one
+  image.code.low ^= 1;  // other code, for example for half
   EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::other_image);
   EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, nullptr), Fit::other_image);
 }

@@ -1,6 +1,6 @@
-// The plan by table: every check, both sides of every boundary, in every way that a launch comes: parameters by
-// pointers or packed, as a graph's node (no stream, no attributes), and, where the loader made the binding direct,
-// by the fast form, which must say the same.
+// Tests the plan by table: every check, on both sides of every boundary, for every form of a launch: parameters by
+// pointers or packed, as a graph's node (no stream, no attributes), and, if the loader made the binding direct,
+// by the fast form, which must give the same.
 #include "shim/plan/plan.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@
 namespace fibshim {
 namespace {
 
-// What the engine passes. Pointers are addresses that nobody follows.
+// The engine's parameters. The pointers are addresses that are never read.
 struct Given {
   uint64_t x = 0x7000'0000'0100;
   uint64_t w = 0x7000'0000'0200;
@@ -37,12 +37,12 @@ struct Planned {
   LaunchAction action;
   Outcome outcome;
   std::array<uint32_t, kGeometryCount> geometry;
-  std::vector<uint64_t> arguments;  // the first bytes of each, as many as the kernel takes
+  std::vector<uint64_t> arguments;  // the first 8 bytes of each of the kernel's parameters
 
   bool operator==(const Planned&) const = default;
 };
 
-// A decision as the shim would make it where the driver takes every image.
+// Decides as the shim would if the driver accepted every image.
 class Decider {
  public:
   explicit Decider(const Record& record) : record_(record) {}
@@ -65,7 +65,7 @@ class Decider {
   DecisionKind kind_of_ready = DecisionKind::ready;
   uint8_t is_quarantined = 0;
   OnError on_error = OnError::fail;
-  int asked_solution = -1;  // of which kind_of_ready is said; -1: of all
+  int asked_solution = -1;  // the solution for which kind_of_ready holds; -1: all
   mutable DecisionRoom room;
   mutable std::string definition;
 
@@ -102,7 +102,7 @@ class OneLaunch {
   LaunchRequest& request() { return request_; }
   void** pointers() { return pointers_; }
 
-  // Into a packed buffer, as cuBLASLt does.
+  // Puts the parameters into a packed buffer, as cuBLASLt does.
   void pack() {
     size_ = folder_.record().params_bytes;
     extra_[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
@@ -136,7 +136,7 @@ class OneLaunch {
     return out;
   }
 
-  // The same by the fast form: nothing where that leaves the launch to the slow side.
+  // The same by the fast form. Nothing if that leaves the launch to the slow side.
   std::optional<Planned> planned_fast(const Decider& decide) {
     const Candidate& candidate = folder_.record().candidates[0];
     if (candidate.fast_key.kind == KeyKind::computed) return std::nullopt;
@@ -198,13 +198,13 @@ class OneLaunch {
   LaunchPlan plan_;
 };
 
-// A row: the folder's where clauses and launch block, a launch, and what becomes of it.
+// A row: the folder's where clauses and launch block, a launch, and its outcome.
 struct Row {
   const char* name;
   FolderText folder;
   Given given = {};
   Outcome outcome = Outcome::hit;
-  bool is_direct = true;  // the loader made it so
+  bool is_direct = true;  // the loader made the binding direct
   uint32_t grid_x = 7;
   uint32_t block_x = 512;
 };
@@ -216,7 +216,7 @@ constexpr Outcome kWhere = Outcome::fallback_where;
 
 const Row kRows[] = {
     {"plain", {}},
-    // Alignment, of the pattern and of the solution: 16 bytes.
+    // Alignment to 16 bytes, in the pattern and in the solution.
     {"aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'0110}},
     {"one beyond aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'0111}, kWhere},
     {"one short of aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'010f}, kWhere},
@@ -336,7 +336,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const aut
 
 constexpr uint32_t kOriginal = 0;
 
-// Blocks of 512 are of the solution that is tried first, those of 256 of the other.
+// The solution that is tried first has blocks of 512, the other one blocks of 256.
 struct ChoiceRow {
   const char* name;
   FolderText folder;
@@ -446,7 +446,7 @@ TEST(Plan, PassesOverASolutionThatIsNotForThisGpu) {
   EXPECT_EQ(small.planned(decide).geometry[kBlockX], 256U);
   OneLaunch large(folder, {.rows = 7});
   EXPECT_EQ(large.planned(decide).outcome, kWhere);
-  // Where no other is, the outcome says why.
+  // If no other solution is left, the outcome says why.
   decide.asked_solution = -1;
   OneLaunch none(folder, {.rows = 4});
   EXPECT_EQ(none.planned(decide).outcome, Outcome::fallback_arch);
@@ -513,7 +513,7 @@ TEST(Plan, DoesWhatTheCallerSays) {
   }
 }
 
-// The kernel's last parameter has 4 bytes: what int32 or uint32 can hold.
+// The kernel's last parameter has 4 bytes, for a value of int32 or uint32.
 TEST(Plan, ComputesAnArgumentThatItsParameterHolds) {
   constexpr struct {
     const char* factor;  // of the grid's 7 rows
@@ -528,7 +528,7 @@ TEST(Plan, ComputesAnArgumentThatItsParameterHolds) {
     const PlannedFolder folder(
         {.grid = "1", .rows = R"("expr": "grid_rows * )" + std::string(row.factor) + "\""});
     ASSERT_EQ(folder.error(), "");
-    // PTX says no sizes; a cubin's table does.
+    // PTX does not give the sizes of parameters, a cubin's table does.
     const Snapshot& snapshot = folder.snapshot();
     const ArgumentMap* arguments = snapshot.begin(snapshot.begin(snapshot.bindings)[0].arguments);
     const_cast<ArgumentMap&>(arguments[3]).size = 4;
@@ -628,7 +628,7 @@ TEST(Fit, AsksForTheImage) {
       {{{1, 1}, {0xd, 0xc}}, Fit::fits},
       {{{1, 1}, {0xd, 0xb}}, Fit::other_image},
       {{{1, 1}, {0xe, 0xc}}, Fit::other_image},
-      {{{1, 1}, {}}, Fit::other_image},  // no cubin: it has no code
+      {{{1, 1}, {}}, Fit::other_image},  // not a cubin: it has no code hash
   };
   for (const auto& [image, expected] : rows) EXPECT_EQ(fit(&image), expected);
   EXPECT_EQ(fit(nullptr), Fit::other_image);
@@ -640,7 +640,7 @@ TEST(Fit, RefusesABindingThatReadsBeyondTheParameters) {
   const Binding& binding = snapshot.begin(snapshot.bindings)[0];
   const Record& record = folder.record();
   EXPECT_TRUE(fits_binding(snapshot, binding, record.params, record.param_count));
-  // The solution passes y, parameter 2, whole.
+  // The solution passes y, which is the whole parameter 2.
   std::vector<Param> params(record.params, record.params + 6);
   params[2].size = 7;
   EXPECT_FALSE(fits_binding(snapshot, binding, params.data(), 6));
@@ -721,7 +721,7 @@ TEST(Attributes, SeesANodeThatTheDeviceUpdates) {
 // --- several patterns ---
 
 TEST(Plan, TellsOfTheCandidateThatCameNearest) {
-  // By falling benefit: one whose where does not hold, one whose definition has no solution.
+  // By falling benefit: a pattern whose where does not hold, and one whose definition has no solution.
   const PlannedFolder folder({.second_pattern = true, .where = R"("w == 0")"});
   const Decider decide(folder.record());
   ASSERT_EQ(folder.record().candidate_count, 2);

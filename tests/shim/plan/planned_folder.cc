@@ -80,7 +80,7 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
   const LoaderApi& loader = *fibloader_api(kLoaderApiVersion);
   char message[2048];
   snapshot_ = loader.open(root_.c_str(), {}, message, sizeof message);
-  error_ = message;  // also of what is broken in a sound folder
+  error_ = message;  // also if only a part of a valid folder is broken
   if (snapshot_ == nullptr) return;
   SymbolMatch matches[2];
   const uint32_t count = loader.match(snapshot_, symbol_.c_str(), matches, 2);

@@ -1,5 +1,5 @@
-// A config folder of one definition, one solution and one pattern (or two), opened by the loader, with the record
-// that the shim would make of the engine's kernel:
+// A config folder with one definition, one solution and one or two patterns, opened by the loader, and the record
+// that the shim would make for the engine's kernel:
 //
 //   engine_norm(x: 8 bytes, w: 8, y: 8, rows: 4, hidden: 4, eps: 4)  ->  norm(y, x, w, rows)
 #pragma once
@@ -12,12 +12,12 @@ namespace fibshim {
 
 // Pieces of JSON.
 struct FolderText {
-  bool second_pattern = false;  // of lower benefit, to a definition that has no solution
+  bool second_pattern = false;  // of lower benefit, for a definition without a solution
   std::string where;            // the pattern's clauses
   std::string solution_where;
   std::string when;  // the solution's clauses
   std::string
-      other_when;  // of a second solution, of lower benefit and in blocks of 256; "": there is none
+      other_when;  // of a second solution with lower benefit and blocks of 256; "": there is none
   std::string grid = "\"rows\"";
   std::string block = "512";
   std::string cluster = "[1, 1, 1]";
@@ -34,7 +34,7 @@ class PlannedFolder {
   PlannedFolder(const PlannedFolder&) = delete;
   PlannedFolder& operator=(const PlannedFolder&) = delete;
 
-  const std::string& error() const { return error_; }  // "": the folder is sound
+  const std::string& error() const { return error_; }  // "": the folder is valid
   const Snapshot& snapshot() const { return *snapshot_; }
   const Record& record() const { return record_; }
 

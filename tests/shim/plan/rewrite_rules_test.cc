@@ -1,5 +1,5 @@
-// Whether kernels of a graph may become one: every graph of up to six nodes, every set of its nodes, and every second
-// set behind a first one, against the definition taken at its word.
+// Whether kernels of a graph may become one: compares the rules with a literal implementation of their definition, for
+// every graph of up to six nodes, every set of its nodes, and every second set after a first one.
 #include "shim/plan/rewrite_rules.h"
 
 #include <cstring>
@@ -15,13 +15,13 @@ namespace {
 
 constexpr uint32_t kMostNodes = 6;
 
-// after[i]: the nodes behind node i, a bit each. Edges lead to higher numbers in `order`.
+// after[i]: the nodes after node i, one bit each. Edges lead to later places in the order.
 struct SmallGraph {
   uint32_t count;
   uint32_t after[kMostNodes] = {};
 };
 
-// Bit k of `edges` is the k-th pair (i, j), i < j, of places; `names` says which node has a place.
+// Bit k of `edges` is the edge of the k-th pair (i, j), i < j, of places. `names`: the node at each place.
 SmallGraph make_graph(uint32_t count, uint32_t edges, const uint32_t* names) {
   SmallGraph graph{count};
   uint32_t bit = 0;
@@ -33,7 +33,7 @@ SmallGraph make_graph(uint32_t count, uint32_t edges, const uint32_t* names) {
   return graph;
 }
 
-// Every order in which the nodes can run.
+// All orders in which the nodes can run.
 std::vector<std::vector<uint32_t>> linear_orders(const SmallGraph& graph) {
   std::vector<std::vector<uint32_t>> orders;
   std::vector<uint32_t> order;
@@ -105,7 +105,7 @@ class Numbered {
   bool is_ordered_ = false;
 };
 
-// The definition: with every group one node, no way leads from a node back to itself. Ways are followed edge by edge,
+// The definition: if every group is one node, no path leads from a node back to itself. Follows paths edge by edge,
 // as often as there are nodes.
 bool has_no_circle(const SmallGraph& graph, std::initializer_list<uint32_t> groups) {
   uint32_t group_of[kMostNodes];
@@ -134,7 +134,7 @@ bool has_no_circle(const SmallGraph& graph, std::initializer_list<uint32_t> grou
   return true;
 }
 
-// Checks every set, and every second one. Returns how many answers there were.
+// Checks every set, and every second set. Returns the number of answers.
 uint64_t check_all_sets(const SmallGraph& graph) {
   Numbered fresh(graph);
   EXPECT_TRUE(fresh.is_ordered());
@@ -170,8 +170,8 @@ TEST(RewriteRules, EveryGraphOfUpToSixNodes) {
   EXPECT_GT(answers, 2'000'000u);
 }
 
-// By the orders alone, knowing of no edge: the kernels of a set may become one launch where in some order they run one
-// directly behind the other; and then, whichever other node reads what one of them writes, and so comes after it, comes
+// A check that uses only the orders, not the edges: the kernels of a set may become one launch if in some order they
+// run directly one after the other. Then a node that reads what one of them writes, and so runs after it, must run
 // after all of them in every such order.
 TEST(RewriteRules, EveryOrderOfEveryGraphOfUpToSixNodes) {
   const uint32_t names[kMostNodes] = {0, 1, 2, 3, 4, 5};
@@ -188,7 +188,7 @@ TEST(RewriteRules, EveryOrderOfEveryGraphOfUpToSixNodes) {
         if (size < 2) continue;
         bool may = false;
         for (const auto& order : orders) {
-          // The first of them, and whether those behind it are they.
+          // Finds the first of them, and counts how many follow it directly.
           uint32_t at = 0;
           while ((set >> order[at] & 1) == 0) ++at;
           uint32_t run = 0;
@@ -197,7 +197,7 @@ TEST(RewriteRules, EveryOrderOfEveryGraphOfUpToSixNodes) {
           may = true;
           uint32_t behind = 0;
           for (uint32_t i = at + run; i < count; ++i) behind |= 1u << order[i];
-          // Of the readers, all that there may be: what holds for them holds for some.
+          // Takes all possible readers: what holds for all holds for some.
           uint32_t readers = 0;
           for (uint32_t i = 0; i < count; ++i) {
             if ((set >> i & 1) != 0) readers |= graph.after[i] & ~set;
@@ -212,7 +212,7 @@ TEST(RewriteRules, EveryOrderOfEveryGraphOfUpToSixNodes) {
   EXPECT_GT(answers, 1'000'000u);
 }
 
-// Numbers need not be in the order of the edges.
+// The numbers of nodes need not follow the order of the edges.
 TEST(RewriteRules, NumbersAreNames) {
   const uint32_t names[][kMostNodes] = {{5, 4, 3, 2, 1, 0}, {3, 0, 5, 1, 4, 2}};
   for (const auto& order : names) {
@@ -230,11 +230,11 @@ TEST(RewriteRules, ACircleHasNoOrder) {
   EXPECT_FALSE(Numbered(graph).is_ordered());
 }
 
-// [begin, end) of a kernel; 'r' read, 'w' written, 'd' written and dead, 'f' written first.
+// A range: [begin, end), the kernel, and 'r' read, 'w' written, 'd' written and dead, 'f' written first.
 struct Row {
   std::vector<std::tuple<uint64_t, uint64_t, int, char>> ranges;
   bool is_fine;
-  bool is_tied = true;  // what begins at the same address is one buffer, by the pattern's word
+  bool is_tied = true;  // the pattern says that ranges with the same begin are one buffer
 };
 
 TEST(RewriteRules, BuffersThatOverlap) {
@@ -243,7 +243,7 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'r'}, {200, 300, 0, 'd'}, {200, 300, 1, 'r'}, {300, 400, 1, 'w'}}, true},
       // the same, and the sums stay
       {{{100, 200, 0, 'r'}, {200, 300, 0, 'w'}, {200, 300, 1, 'r'}, {300, 400, 1, 'w'}}, true},
-      // it reads a part of them, from the beginning; from later on; beyond them
+      // the second kernel reads a part of them, from the beginning; from later on; beyond them
       {{{200, 300, 0, 'w'}, {200, 250, 1, 'r'}}, true},
       {{{200, 300, 0, 'w'}, {204, 250, 1, 'r'}}, false},
       {{{200, 300, 0, 'w'}, {200, 301, 1, 'r'}}, false},
@@ -251,24 +251,24 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'r'}, {199, 300, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {50, 101, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {200, 300, 1, 'w'}, {50, 100, 1, 'w'}}, true},
-      // one kernel's own buffers are its own matter, but for what is left out
+      // the buffers of one kernel may overlap, except one that is left out
       {{{100, 200, 0, 'r'}, {100, 200, 0, 'w'}}, true},
       {{{100, 200, 0, 'r'}, {150, 250, 0, 'd'}}, false},
-      // two write: the same; a part of it; where the first is left out; where the second is
+      // both write: the same; a part of it; if the first's is left out; if the second's is
       {{{100, 200, 0, 'w'}, {100, 200, 1, 'w'}}, true},
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'w'}}, false},
       {{{100, 200, 0, 'd'}, {100, 150, 1, 'w'}}, true},
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'd'}}, false},
-      // the first kernel's is written first: the second writes there; reads there; both are; the second's is
+      // the first kernel's is written first: the second writes there; reads there; both are 'f'; only the second's is
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}}, true},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'r'}}, false},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'f'}}, false},
       {{{100, 200, 0, 'w'}, {150, 250, 1, 'f'}}, false},
       {{{100, 200, 0, 'f'}, {100, 200, 1, 'w'}}, true, false},
-      // and a third reads: what the second has written; the rest of what the first has
+      // and a third kernel reads what the second has written; the rest of what the first has written
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {150, 250, 2, 'r'}}, false},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {100, 150, 2, 'r'}}, true},
-      // the first two, and the last two but two, by chance
+      // like rows above, but ranges with the same begin are not one buffer
       {{{100, 200, 0, 'r'}, {200, 300, 0, 'd'}, {200, 300, 1, 'r'}, {300, 400, 1, 'w'}},
        false,
        false},
@@ -289,9 +289,9 @@ TEST(RewriteRules, BuffersThatOverlap) {
   }
 }
 
-// What the kernels do to a few cells of memory, one after the other, and what one launch may make of it, which is told
-// what is one buffer and nothing else, and reads and writes in whatever order it likes. Where nothing is said against
-// it, nobody can tell.
+// Models what the kernels do, one after the other, to a few cells of memory, and what one launch may do, which knows
+// only which ranges are one buffer, and reads and writes in any order. If the rules allow the launch, no difference
+// may be observable.
 class Cells {
  public:
   static constexpr uint32_t kCells = 3;
@@ -309,7 +309,7 @@ class Cells {
   }
 
  private:
-  // Who wrote the cell last, of the kernels before `member`; -1: nobody.
+  // The last kernel before `member` that wrote the cell; -1: none.
   int last_writer(uint64_t cell, int member) const {
     int last = -1;
     for (const BufferRange& range : ranges_) {
@@ -320,14 +320,14 @@ class Cells {
   }
 
   bool reads_right(const BufferRange& read, uint64_t cell) const {
-    // What the solution has instead: the last of those before it that wrote this buffer.
+    // The writer whose value the solution uses instead: the last kernel before it that wrote this buffer.
     int known = -1;
     for (const BufferRange& range : ranges_) {
       const bool is_it = range.is_written && range.group == read.group && cell < range.end;
       if (is_it && range.member < read.member && range.member > known) known = range.member;
     }
     if (known != -1) return last_writer(cell, read.member) == known;
-    // It reads memory, and may have written any of the others' by then.
+    // The solution reads memory, and may have written any of the other kernels' results by then.
     for (const BufferRange& range : ranges_) {
       const bool is_it = range.is_written && range.begin <= cell && cell < range.end;
       if (is_it && range.member != read.member) return false;
@@ -339,7 +339,7 @@ class Cells {
     const BufferRange* last = nullptr;
     for (const BufferRange& range : ranges_) {
       if (!range.is_written || cell < range.begin || range.end <= cell) continue;
-      if (range.is_dead) return true;  // nobody looks
+      if (range.is_dead) return true;  // the cell is never read
       if (last == nullptr || range.member > last->member) last = &range;
     }
     for (const BufferRange& range : ranges_) {
@@ -354,7 +354,7 @@ class Cells {
   const std::vector<BufferRange>& ranges_;
 };
 
-// Of every choice of so many buffers over so many cells, and of what is one.
+// Checks every choice of `count` ranges over so many cells, and every choice of which ranges are one buffer.
 uint64_t check_all_buffers(size_t count, uint64_t cells) {
   std::vector<BufferRange> all;
   for (uint64_t begin = 0; begin < cells; ++begin) {
@@ -388,7 +388,7 @@ uint64_t check_all_buffers(size_t count, uint64_t cells) {
       return;
     }
     for (size_t i = first; i < all.size(); ++i) {
-      // Of its own, or one with what begins there.
+      // The range is a buffer of its own, or the same as one with the same begin.
       for (uint8_t group = 0; group <= ranges.size(); ++group) {
         if (group < ranges.size() &&
             (ranges[group].begin != all[i].begin || ranges[group].group != group))

@@ -1,4 +1,5 @@
-// What kernels/gemm and kernels/gemm_wide demand of a launch, and nothing in them checks: the tables of config/shared give it.
+// kernels/gemm and kernels/gemm_wide require properties of a launch that they do not check. The tables of config/shared
+// provide them.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -17,7 +18,7 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(std::ifstream(path));
 }
 
-// A kernel's name without what all types have in common.
+// A kernel's name without the suffixes for its type and variant.
 std::string size_of(const std::string& kernel) {
   return std::regex_replace(kernel, std::regex("(_bias|_add)?_(bf16|fp16|fp8)$"), "");
 }
@@ -68,7 +69,7 @@ struct Product {
   int n = 0, k = 0;
 };
 
-// The solutions of a folder below solutions/fibshim, of the definitions of one below definitions.
+// The solutions in a folder below solutions/fibshim, for the definitions in a folder below definitions.
 std::vector<Product> products(const std::string& solutions, const std::string& definitions) {
   const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
   const auto folder = build / "config/cublas";

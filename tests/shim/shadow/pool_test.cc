@@ -1,4 +1,4 @@
-// The ring that shadow checks take room in: no two checks under way share memory, and room comes back in order.
+// The ring from which shadow checks get memory: no two checks under way share memory, and memory returns in order.
 #include "shim/shadow/pool.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class ShadowPool : public testing::Test {
   }
   ShadowMiss begin(uint64_t bytes) { return begin({{0x5000, bytes, 0}}); }
 
-  // The kernel has said what it found of the `index`th of those under way.
+  // Simulates the kernel's answer to the `index`th check under way.
   void answer(size_t index) {
     const uint32_t slot = under_way_[index].slot;
     answers_[slot].done = pool_->slots[slot].number;
@@ -51,7 +51,7 @@ class ShadowPool : public testing::Test {
     EXPECT_TRUE(under_way_.empty());
   }
 
-  // Each copy lies in the pool, as its original does to 256 bytes, and touches no other.
+  // Each copy is in the pool, has its original's offset from a multiple of 256 bytes, and overlaps no other.
   void expect_apart() const {
     std::map<uint64_t, uint64_t> ends;
     for (const ShadowCheck& check : under_way_) {
@@ -122,7 +122,7 @@ TEST_F(ShadowPool, WhatCanNeverFitIsTooLarge) {
   EXPECT_EQ(begin(kBytes - kShadowAlignment), ShadowMiss::none);
 }
 
-// An answer that is still there from a check before is none of the slot's next check.
+// An answer that is left from an earlier check does not answer the slot's next check.
 TEST_F(ShadowPool, EachCheckHasItsOwnAnswer) {
   for (uint32_t i = 0; i < kMaxSlots; ++i) ASSERT_EQ(begin({{i, 1, 0}}), ShadowMiss::none);
   EXPECT_EQ(begin(1), ShadowMiss::busy);  // for lack of slots
@@ -133,7 +133,7 @@ TEST_F(ShadowPool, EachCheckHasItsOwnAnswer) {
   }
 }
 
-// A graph that was launched may be there for long, and is not launched again.
+// A graph that was launched may exist for long without being launched again.
 TEST_F(ShadowPool, RoomOfAGraphComesBackWithItsAnswer) {
   pool_->graph_bytes = kBytes;
   ShadowMiss miss = ShadowMiss::none;

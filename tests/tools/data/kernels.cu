@@ -1,7 +1,6 @@
-// Kernels whose tables are known, for the tests of `fibshim inspect` and `fibshim check`.
+// Kernels with known properties, for the tests of `fibshim inspect` and `fibshim check`.
 
-// 8 + 8 + 4 + 1 bytes of parameters: a gap before the second pointer's end has none, one at the
-// end.
+// 8 + 8 + 4 + 1 bytes of parameters, without gaps between them; padding only at the end.
 extern "C" __global__ void __launch_bounds__(256)
     scale(float* output, const float* input, int count, char is_inverse) {
   __shared__ float line[64];
@@ -11,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(256)
   output[i] = is_inverse != 0 ? 1.0f / line[threadIdx.x % 64] : 2.0f * line[threadIdx.x % 64];
 }
 
-// No parameters, and a name that is mangled.
+// A kernel without parameters, with a mangled name.
 namespace idle {
 __global__ void nothing() {}
 }  // namespace idle

@@ -1,5 +1,5 @@
-// How solutions are launched: without a driver, from a folder that the loader has read. What a call says is
-// held against the snapshot, which some tests change: the compiled binding decides, not the JSON.
+// How solutions are launched: without a driver, from a folder that the loader has read. Calls follow the
+// snapshot, which some tests change: the compiled binding decides, not the JSON.
 
 #include <filesystem>
 
@@ -32,7 +32,7 @@ class Calls : public ::testing::Test {
                                std::filesystem::copy_options::overwrite_existing);
   }
 
-  // Its output is written into an input, and a solution takes these arguments.
+  // Writes a folder in which the output is written into an input, and a solution takes these arguments.
   void write_in_place(const std::string& arguments) {
     write("");
     std::string definition = test::kNormDefinition;
@@ -49,7 +49,7 @@ class Calls : public ::testing::Test {
             R"("verify": {"arguments": {"eps": {"value": 1e-6, "type": "float32"}, "rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )"));
   }
 
-  // The input that the output shares its memory with.
+  // The input whose memory the output shares.
   std::string shared_by_output() {
     open();
     const SolutionSpec& solution = model_.solutions[solution_];
@@ -63,7 +63,7 @@ class Calls : public ::testing::Test {
     return "there is none";
   }
 
-  // Reads the folder. The solution that is judged is the one of rmsnorm_h64.
+  // Reads the folder. Judges the solution of rmsnorm_h64.
   void open() {
     CheckOptions options;
     options.model = &model_;
@@ -81,7 +81,7 @@ class Calls : public ::testing::Test {
     variant_ = variants[0];
   }
 
-  // The launch for a batch; the fault or the reason goes to outcome_ where there is none.
+  // The launch for a batch. If there is none, outcome_ is the error or the reason.
   std::optional<Launch> launch(int64_t batch, uint64_t misaligned_by = 0) {
     const SolutionSpec& solution = model_.solutions[solution_];
     const Subject subject{definition_, &solution, &verify_blocks_.of(solution), "rmsnorm"};
@@ -237,7 +237,7 @@ TEST_F(Calls, PlanEachOfThePatternsThatCallASolutionAlike) {
   ASSERT_EQ(variant_.twins.size(), 1u);
   EXPECT_TRUE(launch(3)) << outcome_;
   EXPECT_TRUE(launch(5)) << outcome_;
-  // A twin's binding is compared wherever its "where" holds.
+  // A twin's launch is compared if its "where" holds.
   variant_.binding = variant_.twins[0].binding;
   Binding& second = binding();
   second.geometry[kBlockX].constant = second.fast.geometry[kBlockX] = 32;
@@ -301,7 +301,7 @@ TEST_F(Calls, TakeFromARecordedLaunchOnlyWhatNothingStates) {
   recorded_[0].params[5].values = {{6, 9}, {7, 1}};
   EXPECT_FALSE(launch(3));
   EXPECT_EQ(outcome_, "the pattern's \"where\" does not hold");
-  recorded_[0].params.pop_back();  // another layout: no kernel of this pattern
+  recorded_[0].params.pop_back();  // another layout, which the pattern does not fit
   EXPECT_FALSE(launch(3));
   EXPECT_CONTAINS(outcome_, "give --recording");
 }
@@ -323,7 +323,7 @@ TEST_F(Calls, GoThroughAMadePatternWhereNoneLeadsToTheSolution) {
   EXPECT_EQ(outcome_, "its \"where\" does not hold");
 }
 
-// What ties a rewrite's kernels no launch of one kernel can state.
+// A launch of one kernel cannot express how the kernels of a rewrite belong together.
 TEST_F(Calls, GoThroughAMadePatternWhereARewriteLeadsToTheSolution) {
   write(
       R"({"label": "rewrite", "match": [{"symbol": "norm", "params": [8, 8, 8, 8, 4]}, {"symbol": "next", "params": [8]}],
@@ -342,7 +342,7 @@ TEST_F(Calls, GoThroughAMadePatternWhereARewriteLeadsToTheSolution) {
   EXPECT_TRUE(launch(3)) << outcome_;
 }
 
-// What is not written keeps what was there.
+// Elements that the solution does not write keep their old values.
 TEST_F(Calls, WriteIntoAnInputThatTheSolutionDoesNotTake) {
   write_in_place(test::kNormArguments);
   EXPECT_EQ(shared_by_output(), "cache");

@@ -56,7 +56,7 @@ TEST(ElementType, RoundsToNearestEven) {
   EXPECT_EQ(rounded_to(type("float8_e4m3fn"), 17), 16);
   EXPECT_EQ(rounded_to(type("float8_e4m3fn"), 1000), 448);
   EXPECT_EQ(rounded_to(type("float8_e4m3fn"), -1e9), -448);
-  EXPECT_EQ(rounded_to(type("float8_e4m3fn"), ldexp(1, -9)), ldexp(1, -9));  // the least
+  EXPECT_EQ(rounded_to(type("float8_e4m3fn"), ldexp(1, -9)), ldexp(1, -9));  // the smallest
   EXPECT_EQ(rounded_to(type("float8_e5m2"), 1e6), 57344);
   EXPECT_TRUE(std::isnan(rounded_to(type("float8_e4m3fn"), NAN)));
   EXPECT_EQ(rounded_to(type("int8"), -7), -7);
@@ -248,7 +248,7 @@ TEST(References, WhatIsQuantisedNextIsTheRoundedOutput) {
   values = evaluate_reference("silu_and_mul_then_quant", data, outputs, definition);
   EXPECT_EQ(values[1][0], 0);
   EXPECT_EQ(values[2][0], 1.0 / (448 * 512));
-  // silu(2) is rounded before it is multiplied, too.
+  // silu(2) is also rounded before it is multiplied.
   data.tensors["input"] = tensor_of("bfloat16", {1, 2}, {2, 1.125});
   values = evaluate_reference("silu_and_mul_then_quant", data, outputs, definition);
   EXPECT_FLOAT_EQ(static_cast<float>(values[2][0]), 253.0f / 128 / 448);
@@ -362,7 +362,7 @@ TEST(Sampling, FiltersInFlashInfersOrder) {
   data.scalars["min_p"] = 0.4;
   EXPECT_EQ(sample_law("top_k_sampling", data, 0).probabilities,
             (std::vector<double>{0.5 / 0.9, 0.25 / 0.9, 0.15 / 0.9, 0}));
-  // top_k leaves .556 .278 .167: two of them reach 0.6.
+  // top_k leaves .556 .278 .167; the first two reach 0.6.
   const SampleLaw both = sample_law("top_k_top_p_sampling", data, 0);
   EXPECT_NEAR(both.probabilities[0], 2.0 / 3, 1e-12);
   EXPECT_EQ(both.is_allowed, (std::vector<bool>{true, true, false, false}));
@@ -471,7 +471,7 @@ TEST(Inputs, StridesAreThoseOfContiguousTensors) {
   EXPECT_EQ(usual("input_stride"), 8);
   EXPECT_EQ(usual("output_token_stride"), 8);
   EXPECT_EQ(usual("rstd_row_stride"), 1);
-  EXPECT_EQ(usual("weight_row_stride"), 0);  // all rows have the same
+  EXPECT_EQ(usual("weight_row_stride"), 0);  // all rows share it
   EXPECT_EQ(usual("other_stride"), std::nullopt);
 }
 
@@ -481,7 +481,7 @@ TEST(Cases, StatedAxesCombineAndOthersGoSideBySide) {
   Definition definition = definition_of(
       "rope_cos_sin_cache_d4",
       {{"nnz", false, 0}, {"num_q_heads_x_head_size", false, 0}, {"head_size", true, 4}}, {});
-  definition.constraints = {"nnz != 17", "nnz is odd"};  // the second is beyond us
+  definition.constraints = {"nnz != 17", "nnz is odd"};  // the second cannot be parsed
   SolutionSpec solution;
   const VerifyBlock verify;
   const Subject subject{&definition, &solution, &verify, "rope_cos_sin_cache"};
@@ -494,7 +494,7 @@ TEST(Cases, StatedAxesCombineAndOthersGoSideBySide) {
   }
   options.axes = {{"nnz", {1, 2}}, {"num_q_heads_x_head_size", {4, 8, 12}}};
   EXPECT_EQ(make_cases(subject, options, {}).size(), 6u);
-  // The same axes are the same workload, whoever makes it.
+  // The same axes give the same workload every time.
   EXPECT_EQ(make_cases(subject, options, {})[0].uuid, make_cases(subject, options, {})[0].uuid);
 }
 
@@ -584,7 +584,7 @@ TEST(Records, AppendingMendsAFileThatWasCutShort) {
   test::write_text(file, whole + "{\"defin");
   ASSERT_TRUE(append_record(file, record));
   EXPECT_EQ(test::read_text(file), whole + whole);
-  test::write_text(file, whole.substr(0, whole.size() - 1));  // whole but for its end
+  test::write_text(file, whole.substr(0, whole.size() - 1));  // without its line end
   ASSERT_TRUE(append_record(file, record));
   EXPECT_EQ(test::read_text(file), whole + whole);
   std::vector<std::string> faults;
@@ -648,7 +648,7 @@ TEST(Page, CountsTheLastRecordOfACaseAndCopesWithAnything) {
 
 TEST(Page, HasSeveralTicksWhereSpeedUpsAreAlike) {
   const std::string page = make_report_page("t", {make_record(judged_case(kPassed), context())});
-  // The first picture's.
+  // The first picture.
   const std::string picture =
       page.substr(page.find("<svg"), page.find("</svg>") - page.find("<svg"));
   size_t ticks = 0;
@@ -669,7 +669,7 @@ TEST(Page, HoldsFiveHundredRecords) {
   size_t dots = 0;
   for (size_t at = 0; (at = page.find("<circle", at)) != std::string::npos; ++at) ++dots;
   EXPECT_EQ(dots, 1000u);
-  EXPECT_NE(page.find("<details><summary>"), std::string::npos);  // closed: there are many
+  EXPECT_NE(page.find("<details><summary>"), std::string::npos);  // closed, since it is long
   EXPECT_LT(page.size(), 700000u);
 }
 

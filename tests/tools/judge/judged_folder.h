@@ -1,4 +1,4 @@
-// Definition, pattern and solution of the kernels in judged_kernels.cu, as JSON.
+// The definition, pattern and solution of the kernels in judged_kernels.cu, as JSON.
 #pragma once
 
 #include "tests/tools/fibshim_program.h"
@@ -49,7 +49,7 @@ inline constexpr char kNormArguments[] =
     R"(["hidden_states", "weight", "output", "rstd", "eps", "batch_size"])";
 inline constexpr char kAligned[] = R"(["hidden_states % 16 == 0", "output % 16 == 0"])";
 
-// kNormPattern with a sixth parameter of four bytes that is this axis, and these clauses.
+// kNormPattern with these clauses and a sixth parameter of four bytes, which is this axis.
 inline std::string norm_pattern(const std::string& axis, const std::string& where,
                                 const std::string& definition = "rmsnorm_h64") {
   std::string text = kNormPattern;

@@ -1,5 +1,5 @@
-// What the kernels of judged_kernels.cu do on the simulated driver (SIMCUDA_KERNELS): the right ones,
-// and each mistake that the judge must find.
+// The kernels of judged_kernels.cu on the simulated driver (SIMCUDA_KERNELS): right ones,
+// and one for each mistake that the judge must find.
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ struct Sampler {
         seed(read<uint64_t>(params, 3)),
         rows(read<int32_t>(params, 4)) {}
 
-  // `filters`: keeps to the k most probable.
+  // `filters`: draws only from the k most probable.
   void run(bool filters) const {
     for (int64_t row = 0; row < rows; ++row) {
       std::vector<double> weights(probs + row * kVocabulary, probs + (row + 1) * kVocabulary);
@@ -112,7 +112,7 @@ struct AddNorm {
         eps(read<float>(params, 5)),
         rows(read<int32_t>(params, 6)) {}
 
-  // `reads_again`: from memory, after the sum was written: wrong when both lie in one place.
+  // `reads_again`: reads from memory again after the sum was written, which is wrong if both are in the same place.
   void run(bool reads_again) const {
     for (int64_t row = 0; row < rows; ++row) {
       double values[kHidden], squares = 0;
@@ -203,10 +203,10 @@ KERNEL(norm_wrong_rstd) {
   memcpy(norm.rstd, &wrong, sizeof wrong);
 }
 KERNEL(norm_slow) {
-  // Time by work, not by the clock.
+  // Takes its time by work, not by the clock.
   for (int i = 0; i < 20; ++i) Norm(params).run();
 }
-// Within every tolerance, but one bit depends on the batch, or on the place in it.
+// Within every tolerance, but one bit depends on the batch size or on the place in the batch.
 KERNEL(norm_by_batch) {
   const Norm norm(params);
   norm.run();

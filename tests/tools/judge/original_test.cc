@@ -1,5 +1,5 @@
-// `fibshim verify` of kernels that no reference is known for: not judged, or held to the original kernel's recorded
-// launches. On the simulated driver, with kernels of judged_kernels.cu as originals.
+// `fibshim verify` of kernels without a known reference: they are not judged, or compared with recorded launches of the
+// original kernel. On the simulated driver, with kernels of judged_kernels.cu as originals.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -28,12 +28,12 @@ constexpr char kRstd[] =
     R"("verify": {"arguments": {"rstd": {"shape": ["batch_size"], "dtype": "float32"},
                                 "eps": {"value": 1e-6}}}, )";
 
-// 1e-2 as a float's bits: inputs of a thousandth then depend on it.
+// The bits of 1e-2 as a float: large enough that results of inputs around 1/1000 depend on it.
 constexpr uint64_t kEps = 0x3c23d70a;
 
 class Original : public ::testing::Test {
  protected:
-  // The pattern recognises kernel `original`, the solution launches `kernel`, which takes the same.
+  // The pattern recognises kernel `original`. The solution launches `kernel`, which takes the same parameters.
   void write_folder(const std::string& original, const std::string& kernel,
                     const std::string& eps = R"("eps": {"arg": 4, "type": "float32"},)",
                     const std::string& verify = kRstd) {
@@ -61,7 +61,7 @@ class Original : public ::testing::Test {
 
   using Values = std::vector<std::pair<uint64_t, uint64_t>>;
 
-  // Ten launches of batch sizes 3 and 5, and the image (none where `image` is empty).
+  // Ten launches of batch sizes 3 and 5, and the image (none if `image` is empty).
   void write_recording(const std::string& original, const std::string& image,
                        const Values& eps = {{kEps, 10}}) {
     const XXH128_hash_t hash = XXH3_128bits(image.data(), image.size());
@@ -102,7 +102,7 @@ class Original : public ::testing::Test {
     more.insert(more.begin(), {"--against-original", folder_ / "recorded"});
     return verify(std::move(more));
   }
-  // Nothing is judged, and why.
+  // Expects that nothing is judged, for this reason.
   void expect_not_judged(const std::string& why) {
     const ProgramResult result = exits(1, against_original());
     EXPECT_CONTAINS(result.out, "not judged: ");
@@ -123,7 +123,7 @@ TEST_F(Original, WithoutOneAKernelWithoutAReferenceIsNotJudged) {
   EXPECT_CONTAINS(alone.out, "2 cases: 0 passed, 0 failed, 2 not judged");
   EXPECT_CONTAINS(alone.err, "nothing was judged");
 
-  // Beside one that is right it is no failure.
+  // Beside a solution that passes, one that is not judged is no failure.
   write_text(folder_ / "config/definitions/rmsnorm_h64.json", kNormDefinition);
   write_text(folder_ / "config/patterns/engine-norm.json", kNormPattern);
   write_text(folder_ / "config/solutions/norm.json",
@@ -138,7 +138,7 @@ TEST_F(Original, WithoutOneAKernelWithoutAReferenceIsNotJudged) {
   }
   EXPECT_EQ(not_judged, 2u);
   EXPECT_LACKS(read_text(folder_ / "out.jsonl"), "NOT_JUDGED");
-  // One that cannot even run is.
+  // A solution that cannot even run is a failure.
   write_folder("norm_right", "norm_past_the_end");
   EXPECT_CONTAINS(exits(1, verify({"--axis", "batch_size=3", "mystery_h64"})).out,
                   "it writes past \"output\"");
@@ -171,7 +171,7 @@ TEST_F(Original, HoldsASolutionToItsRecordedLaunches) {
   }
 }
 
-// The one output has a row for each of the batch, the other one in all.
+// One output has a row for each row of the batch; the other has only one row.
 TEST_F(Original, OutputsNeedNotShareTheirFirstAxis) {
   std::string definition = kDefinition;
   definition.replace(definition.find(R"("axes": {)"), 9,
@@ -228,7 +228,7 @@ TEST_F(Original, SaysWhichParameterNoArgumentExplains) {
   expect_not_judged(
       "parameter 4 (with several values) is explained by no argument of pattern "
       "\"engine-mystery\"");
-  // With one value the original is launched with that, of which the solution is not told.
+  // If only one value was recorded, the original is launched with it. The solution does not get it.
   write_recording("norm_right", image);
   EXPECT_CONTAINS(exits(1, against_original()).out, "INCORRECT_NUMERICAL");
   write_folder("norm_right", "norm_right", R"("eps": {"arg": 4, "type": "float32"},)",

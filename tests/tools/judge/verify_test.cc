@@ -48,7 +48,7 @@ TEST_F(Judge, PassesARightSolution) {
   write_norm("norm_right");
   const ProgramResult result = exits(0, verify());
   EXPECT_CONTAINS(result.out, "3 cases: 3 passed, 0 failed");
-  // Another test may be at the GPU.
+  // Another test may be using the GPU.
   const bool has_waited = result.err.rfind("fibshim verify: waiting for another fibshim", 0) == 0;
   EXPECT_EQ(has_waited ? result.err.substr(result.err.find('\n') + 1) : result.err, "");
 }
@@ -61,7 +61,7 @@ TEST_F(Judge, SaysInOneLineWhyACaseCouldNotRun) {
   EXPECT_LACKS(result.out + result.err, "\\x0a");
 }
 
-// Around what a "when" names, and only where it holds; bench times other sizes if asked to.
+// Judges sizes around those in a "when", and only where it holds. bench times other sizes if asked to.
 TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
   write_norm("norm_right");
   const std::string path = folder_ / "config/solutions/norm.json";
@@ -87,7 +87,7 @@ TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
   EXPECT_EQ(sizes(all, "PASSED"), (std::set<int>{5, 6}));
   EXPECT_CONTAINS(run({"verify", config, "--axis", "batch_size=6"}).err,
                   "its \"when\" does not hold");
-  // A second one takes over; both are judged.
+  // A second solution takes over at other sizes; both are judged.
   solution["name"] = "for_more";
   solution["launch"]["when"] = {"batch_size >= 5"};
   solution["launch"]["benefit"] = -1;
@@ -135,7 +135,7 @@ TEST_F(BatchInvariance, IsNotWhatDependsOnTheBatchOrThePlaceByOneBit) {
   EXPECT_CONTAINS(exits(1, find_out()).out,
                   "it claims to be batch-invariant, and is not: \"rstd\": row 7 has other bits at "
                   "place 7 of a batch of 8 than in a batch of 1");
-  // What says so itself is no fault, and every tolerance holds.
+  // It is no fault if the solution says so itself, and all tolerances hold.
   write_solutions({{"norm_by_place", R"({"batch_invariant": false})"}});
   EXPECT_CONTAINS(exits(0, find_out()).out, "0 batch-invariant, 1 not (1 claim not to be)");
   EXPECT_EQ(verify().exit_code, 0);
@@ -145,7 +145,7 @@ TEST_F(BatchInvariance, IsAskedOfTheSolutionsOfADefinitionTogether) {
   constexpr char kFew[] = R"({"when": ["batch_size <= 7"], "batch_invariant": true})";
   constexpr char kMany[] = R"({"when": ["batch_size > 33"], "batch_invariant": true})";
   write_solutions({{"norm_right", kFew}, {"norm_right", kMany}});
-  // Named or not, a definition has all of its solutions judged.
+  // All solutions of a definition are judged, whether the definition is named or not.
   ProgramResult result = exits(0, find_out({"--json", "rmsnorm_h64"}));
   auto records = parse_json(result.out)["records"];
   ASSERT_EQ(records.size(), 2u);
@@ -153,7 +153,7 @@ TEST_F(BatchInvariance, IsAskedOfTheSolutionsOfADefinitionTogether) {
   EXPECT_EQ(records[1]["batches"][0], 34);
   EXPECT_EQ(records[1]["status"], "INVARIANT");
   EXPECT_EQ(records[1]["claim"], true);
-  // Each is by itself.
+  // Each solution alone is batch-invariant.
   write_solutions(
       {{"norm_right", kFew}, {"norm_of_other_bits", R"({"when": ["batch_size > 33"]})"}});
   EXPECT_EQ(find_out({"--axis", "batch_size=1,2"}).exit_code, 0);
@@ -174,7 +174,7 @@ TEST_F(BatchInvariance, OfWhatCrashesOrCannotBeJudgedIsToldWithTheOthers) {
   EXPECT_CONTAINS(exits(2, find_out({"--output", "x"})).err, "--batch-invariant compares");
 }
 
-// What a solution does wrong, and what is said of it.
+// What a solution does wrong, and what is said about it.
 struct Mistake {
   const char* name;
   const char* kernel;
@@ -258,7 +258,7 @@ TEST_F(Judge, JudgesInPlaceWhereThePatternCallsSo) {
   };
   const ProgramResult right = exits(0, judge("add_norm_right"));
   (void)exits(1, judge("add_norm_not_in_place"));
-  // The same kernel with buffers of their own is right: no pattern, no aliases.
+  // The same kernel with separate buffers is right: without a pattern there are no aliases.
   std::filesystem::remove(folder_ / "config/patterns/p.json");
   write_text(folder_ / "config/solutions/s.json",
              solution("fused_add_rmsnorm_h64", "add_norm_not_in_place", arguments, "[]",
@@ -314,7 +314,7 @@ TEST_F(Judge, ResumesWithoutRunningAgain) {
   write_norm("norm_right");
   const std::string file = folder_ / "records.jsonl";
   ASSERT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=1", "-o", file}).exit_code, 0);
-  // Half a line, as a killed run leaves it.
+  // An incomplete line, which a killed run leaves.
   write_text(file, read_text(file) + R"({"definition": "rms)");
   const ProgramResult second = exits(0, verify({"-o", file, "--json"}));
   EXPECT_CONTAINS(second.err, "1 cases were recorded before");
@@ -322,7 +322,7 @@ TEST_F(Judge, ResumesWithoutRunningAgain) {
   const std::string text = read_text(file);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_LACKS(text, "\"rms{");
-  // Nothing left to run: a kernel that would fail is not even started, its image being the same.
+  // Nothing is left to run: even a kernel that would fail is not started, since its image is the same.
   (void)exits(0, verify({"-o", file}));
   EXPECT_EQ(read_text(file), text);
 }
@@ -336,7 +336,7 @@ TEST_F(Judge, BenchComparesWithABaseline) {
   const auto record = parse_json(read_text(file));
   const auto performance = record["evaluation"]["performance"];
   EXPECT_EQ(record["evaluation"]["fibshim"]["baseline"], "by_norm_slow");
-  // Twenty times the work: far from what noise can turn round.
+  // The baseline does twenty times the work, so noise cannot reverse the result.
   EXPECT_GT(performance["speedup_factor"].get<double>(), 2) << record;
   EXPECT_EQ(record["evaluation"]["fibshim"]["trial_ms"].size(), 2u);
   // x and y, weight, rstd.
@@ -347,7 +347,7 @@ TEST_F(Judge, BenchComparesWithABaseline) {
       0);
 }
 
-// What it keeps is what `check` holds a solution's sizes to.
+// `check` judges a solution's sizes by the times that are kept.
 TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
   write_norm("norm_slow");
   write_norm("norm_right", "[]", "", "baseline");
@@ -367,7 +367,7 @@ TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
   EXPECT_LACKS(said, "[unmeasured]");
   EXPECT_CONTAINS(said, "slower than \"by_norm_right\" on ");
   EXPECT_CONTAINS(said, "batch_size 64 ");
-  // Other sizes are added, the same ones replaced; without a baseline it is another measurement.
+  // Other sizes are added, the same ones are replaced. Without a baseline it is a separate measurement.
   exits(0, bench("2,64", beside));
   exits(0, bench("64", {}));
   const auto measurements = parse_json(read_text(file))["measurements"];
@@ -385,7 +385,7 @@ TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
     EXPECT_GT(time["original_us"].get<double>(), 0) << time;
   }
   EXPECT_EQ(sizes, (std::vector<int>{1, 2, 64}));
-  // What it could not read again it does not write over.
+  // It does not overwrite a file that it cannot read.
   const std::string broken = "{\"format\": 1}\n";
   write_text(file, broken);
   EXPECT_CONTAINS(exits(1, bench("1", {})).err, "measurements.json:1:1: error: ");
@@ -439,7 +439,7 @@ TEST_F(Judge, SaysWhatIsMissing) {
 
 TEST_F(Judge, SaysThatThereIsNoDriver) {
   write_norm("norm_right");
-  // A folder in front of the real one, should this machine have a driver.
+  // This folder comes before the real driver's, if this machine has one.
   write_text(folder_ / "none/libcuda.so.1", "");
   ProgramOptions options;
   options.environment = {{"LD_LIBRARY_PATH", folder_ / "none"}};
@@ -459,7 +459,7 @@ TEST_F(Judge, AsksForTheValueOfAnUnknownArgument) {
   EXPECT_CONTAINS(result.out, "give the solution a \"verify\": {\"arguments\": {\"bias\"");
 }
 
-// What only a launch has: nothing names "flags".
+// A value that only a launch has: nothing states "flags".
 TEST_F(Judge, TakesWhatNothingStatesFromARecordedLaunchAndSaysSo) {
   write_norm("norm_right");
   write_text(
