@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The whole flow in a minute: a small CUDA program is run under the shim, twice, and the counters
-# are shown. Once its kernel has a curated replacement (hits), once it has none (falls back).
+# Shows the whole flow in a minute: runs a small CUDA program under the shim, twice, and shows the
+# counters. The first time its kernel has a curated replacement (hits), the second time it has none (falls back).
 #
 #   tools/demo.sh BUILD_DIR
 #
-# On the GPU where there is one; else on the simulated driver. What follows a `$` can be pasted.
+# Runs on the GPU if there is one, else on the simulated driver. The text after a `$` can be pasted.
 set -eu -o pipefail
 build=$1
 fibshim=$build/bin/fibshim
@@ -18,7 +18,7 @@ run() {
   "$@"
 }
 
-# `doctor` tries the driver; its line on it begins with "ok" when there is a GPU that works.
+# `doctor` tries the driver; its line about the driver begins with "ok" if there is a working GPU.
 simulate=
 driver=$("$fibshim" doctor 2>/dev/null | sed -n 's/^\([a-z]*\) *driver: \(.*\)/\1 \2/p') || true
 if [ "${driver%% *}" = ok ]; then
@@ -48,7 +48,7 @@ run "$fibshim" run $simulate -c "$config" -- \
 say "what happened to the launches"
 run "$fibshim" stats
 
-# Not only shown, but true: the demo fails when the counts are others.
+# The demo fails if the counts are wrong.
 hits=$("$fibshim" stats --prometheus | sed -n 's/^fibshim_launches_total{.*outcome="hit".*} //p' | paste -sd+ -)
 if [ "$((${hits:-0}))" != $launches ]; then
   echo "demo: expected $launches hits" >&2

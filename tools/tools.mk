@@ -1,35 +1,36 @@
 # build/bin/fibshim: the command line. Links the loader's archive, so that `check` and the shim
 # cannot disagree about a folder.
 
-# The build whose judge the CLI links: the AddressSanitizer build takes the plain one's, as no test runs
+# The build whose judge the CLI links: the AddressSanitizer build uses the plain build's, since no test runs
 # the judge's commands in it.
 JUDGE_BUILD ?= $(BUILD)
 CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
   $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
-# The shim's plan, which is pure: verify, bench and record ask it what the shim would do.
+# The shim's plan, which is pure: verify, bench and record use it to find out what the shim would do.
 PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
 MULTIARCH := $(shell $(CC) -print-multiarch)
 
-# Less optimised than the libraries: little here is hot, and the headers of its libraries are large.
-# For the same reason AddressSanitizer comes without UBSan here, but for what fuzz targets read:
-# `make ubsan` has that.
-# fmt_library.cc holds the code of {fmt} for the versions that it knows.
+# The CLI is less optimised than the libraries: little of it is hot, and its libraries' headers are large.
+# For the same reason AddressSanitizer comes without UBSan here, except for code that fuzz targets run:
+# `make ubsan` has both.
+# fmt_library.cc compiles the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
 CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g0
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
-# What reads and writes each element of a tensor is optimised, and what reads libraries of a hundred thousand kernels.
+# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
+# kernels.
 ELEMENT_OBJ := $(patsubst %,$(JUDGE_BUILD)/obj/tools/judge/%.o,compare device_buffers element_types inputs original_run references sampling)
 $(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 IMAGE_OBJ := $(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer)
 $(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
-# A header is for what is compiled by the same flags.
+# A precompiled header works only for objects that are compiled with the same flags.
 WITH_JSON := $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc))
 $(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
 $(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 
-# Which holds the schemas.
+# schema.o contains the schemas.
 $(BUILD)/obj/tools/lint/schema.o: $(wildcard tools/schema/*.json)
 
 $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
@@ -40,7 +41,7 @@ $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 
-# Man pages: what the program's own tables say is filled in by the program.
+# Man pages: the program fills in the parts that come from its own tables.
 MAN_PAGES := $(patsubst tools/man/%.in,$(BUILD)/man/%,$(wildcard tools/man/*.in))
 $(BUILD)/man/fibshim-%.1: tools/man/fibshim-%.1.in $(CLI)
 	$(call say,MAN,$@)
@@ -51,13 +52,13 @@ $(BUILD)/man/%: tools/man/%.in $(CLI)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLI) --manual $< > $@
 
-# LIBDIR=/usr/lib64 or /usr/lib/x86_64-linux-gnu: where this system's linker looks. STRIP=: with symbols.
+# LIBDIR=/usr/lib64 or /usr/lib/x86_64-linux-gnu: where this system's linker searches. STRIP=: keep symbols.
 LIBDIR ?= $(PREFIX)/lib
 STRIP  ?= strip --strip-unneeded
 DEST = $(DESTDIR)$(PREFIX)
 LIBDEST = $(DESTDIR)$(LIBDIR)
 LIBS = $(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(LOADER_LIB)
-# What `fibshim run --simulate` needs, and a program to try it with.
+# The files for `fibshim run --simulate`, and a program to try it with.
 SIM_DEST = $(LIBDEST)/fibshim-sim
 SIM_PROGRAM = $(BUILD)/tests/hosts/engine
 COMPLETIONS = fibshim.bash:bash-completion/completions/fibshim _fibshim:zsh/site-functions/_fibshim \
@@ -83,7 +84,7 @@ install: all $(MAN_PAGES) $(SIM_LIB) $(SIM_PROGRAM) $(BUILD)/tests/data/engine_k
 	$(Q)install -m 644 tools/packaging/monitoring/* '$(DEST)/share/fibshim/monitoring/'
 	$(Q)install -d '$(DEST)/share/doc/fibshim/examples'
 	$(Q)install -m 644 tools/packaging/examples/* '$(DEST)/share/doc/fibshim/examples/'
-	@# So that LD_PRELOAD=libfibshim.so is found by its bare name.
+	@# With ldconfig, LD_PRELOAD=libfibshim.so works with the bare name.
 	$(Q)[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 .PHONY: uninstall

@@ -1,16 +1,16 @@
-# `make bench`: what a launch costs with the shim, how that grows, and what loading costs.
+# `make bench`: measures the cost of a launch with the shim, how it grows, and the cost of loading.
 #   build/bench/run             measures everything, prints tables, writes launch.json and others
 #   build/bench/launch_bench    Google Benchmark: launches, lookups; one process for each preload
-#   build/bench/overhead.svg    the plot: overhead.gp, of what `run` wrote
+#   build/bench/overhead.svg    the plot, which overhead.gp draws from the results of `run`
 #   build/bench/load_bench      Google Benchmark: the loader on large folders
 #   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
-#   build/bench/launch_turns    two threads' launches, for the test that none shares a cache line
+#   build/bench/launch_turns    launches of two threads, for the test that they share no cache line
 #   build/bench/overhead_launch the same launches on a real GPU, for tests/gpu/overhead.sh
 #   build/bench/launch_variety  many kernels, geometries and threads, for tests of recordings
-#   build/bench/libforwarder.so a preload that only forwards: what any interposition costs
-#   build/bench/libswitch.so    the same, before another preload, with a way past that one
-#   build/bench/libempty.so     a preload with nothing in it: what any preload costs a process
-# step.svg is drawn by step.py, of what tests/gpu/engine_timeline.py wrote on a GPU.
+#   build/bench/libforwarder.so a preload that only forwards: the cost of any interposition
+#   build/bench/libswitch.so    the same, before another preload, which it can bypass
+#   build/bench/libempty.so     an empty preload: the cost of any preload for a process
+# step.py draws step.svg from the output of tests/gpu/engine_timeline.py on a GPU.
 # On another machine: copy build/ and start build/bench/run there.
 # PEER=library: another preload to compare one launch with, as peer_ns and peer_instructions.
 
@@ -44,7 +44,7 @@ $(BENCH_CONFIG): config/expand.sh tests/bench/launches.cu $(BENCH)/images/launch
 	$(call say,CONFIG,$@)
 	$(Q)config/expand.sh tests/bench/config tests/bench $(BENCH)/images $@
 
-# Preloads like the shim: compiled and linked the same way.
+# The preloads are compiled and linked like the shim.
 $(BUILD)/obj/tests/bench/forwarder.o $(BUILD)/obj/tests/bench/switch.o: ROOM_FLAGS = -fvisibility=hidden -fno-exceptions \
   -fno-rtti -fno-threadsafe-statics
 $(BUILD)/obj/tests/bench/switch.o: tests/bench/forwarder.cc | $(SETUP)
@@ -78,8 +78,8 @@ $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,launch_turns overhead_lau
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -lpthread -ldl
 
-# Debian has no archive of Google Benchmark; its library lies beside the programs, so that they run on
-# machines that lack the package.
+# Debian has no static library of Google Benchmark. The shared one is copied beside the programs, so that they run
+# on machines without the package.
 $(BENCH)/launch_bench $(BENCH)/load_bench:
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
@@ -87,13 +87,13 @@ $(BENCH)/launch_bench $(BENCH)/load_bench:
 	$(Q)library=$$(ldd $@ | awk '$$1 ~ /^libbenchmark/ {print $$3}'); \
 	  [ -z "$$library" ] || [ "$${library%/*}" -ef $(@D) ] || cp -uL "$$library" $(@D)/
 
-# The sources that need the packages wait for them.
+# The sources that need the packages depend on their installation.
 $(call TEST_OBJ,tests/bench/launch_bench.cc tests/bench/load_bench.cc): | $(BUILD)/setup-bench
 $(call TEST_OBJ,tests/bench/launch_loop.cc): | $(BUILD)/setup-test
 $(BUILD)/setup-bench $(BUILD)/setup-test: $(BUILD)/setup-%: tools/setup/packages.sh
 	$(Q)mkdir -p $(@D)
 	$(Q)tools/setup/packages.sh $* $(@D) $@
 
-# tests/shim/instruction_test.cc counts what a launch costs in instructions, cache_line_test.cc reads which
-# memory it touches.
+# tests/shim/instruction_test.cc counts the instructions of a launch; cache_line_test.cc finds the
+# memory that it touches.
 $(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(BENCH)/launch_turns $(BENCH_IMAGES) $(BENCH_CONFIG) $(BUILD)/setup-test

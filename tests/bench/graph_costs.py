@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-# Times what it costs without the shim, or so much more (tests/bench/RESULTS.md has what was measured).
+# Factors of the cost without the shim, or amounts added to it (tests/bench/RESULTS.md has the measurements).
 AIMS = {"instantiate_per_node": "1.5 times", "update_per_node": "2 times", "set_params": "1000 more",
         "launch_of_one_node": "50 more", "host_bytes_per_node": "2048 more", "device_bytes_per_node": "1.1 times"}
 

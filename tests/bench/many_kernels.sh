@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes CUDA source with COUNT empty kernels, named as PyTorch's are: what a process looks up by the
-# thousand. And one with a struct among its parameters.
+# Writes CUDA source with COUNT empty kernels with names like PyTorch's, of which a process looks up
+# thousands, and one kernel with a struct among its parameters.
 #
 #   many_kernels.sh COUNT
 set -eu

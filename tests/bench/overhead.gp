@@ -1,8 +1,8 @@
-# overhead.svg of what `make bench` measured, or bench/run on another machine:
+# Draws overhead.svg from the results of `make bench`, or of bench/run on another machine:
 #
 #   gnuplot -e "folder='build/bench'" tests/bench/overhead.gp
 #
-# Left, from launch.tsv: what one launch costs more. Right, from scaling.tsv: all threads together.
+# Left, from launch.tsv: the added cost of one launch. Right, from scaling.tsv: all threads together.
 set terminal svg size 1000,400 dynamic font "sans-serif,13" background "white"
 set output folder."/overhead.svg"
 set datafile separator "\t"

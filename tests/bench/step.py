@@ -13,7 +13,8 @@ import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
-# A layer's products in their order after attention; the other kinds by the kernel's name, the first that fits.
+# The matrix products of a layer, in their order after attention. Other kinds are found by the kernel's name; the first
+# that fits counts.
 PRODUCTS = ("o", "gate, up", "down", "qkv")
 IS_PRODUCT = re.compile(r"nvjet|^gemm_|gemv|cutlass.*gemm", re.IGNORECASE)
 OTHERS = {"KV write": r"reshape_and_cache|append_paged", "attention": r"flash|paged_decode|attention", "sums of parts": r"splitk_?reduce",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Completion in zsh and fish, where they are installed. Bash's is tested with the documents.
+# Tests completion in zsh and fish, if they are installed. The test of the documents covers bash.
 set -eu -o pipefail
 build=$(realpath "${BUILD:-build}")
 export PATH=$build/bin:$PATH

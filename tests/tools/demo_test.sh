@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make demo`, README's first command, works in a checkout that was made under a umask of 002: in a group
-# of one's own, and in one that others are in. What it prints behind a `$` can be pasted.
+# `make demo`, README's first command, works in a checkout that was made with a umask of 002, whether the
+# user's group has other members or not. The text that it prints after a `$` can be pasted.
 set -eu -o pipefail
 build=$(realpath "${BUILD:-build}")
 root=$(mktemp -d)
@@ -29,7 +29,7 @@ if [ "$(id -u)" = 0 ]; then
   grep -q '^\$ export FIBSHIM_TRUST=group' "$root/log" || { cat "$root/log"; fail "it does not say whom it trusts"; }
 fi
 
-# Pasted: the commands alone, in a shell of their own, give the counters of twice as many launches.
+# When the commands alone are pasted into a new shell, the counters show twice as many launches.
 sed -n 's/^\$ //p' "$root/log" >"$root/pasted"
 [ "$(wc -l <"$root/pasted")" -ge 4 ] || fail "it prints no commands"
 (cd "$root/checkout" && bash -e "$root/pasted") >"$root/again" 2>&1 || { cat "$root/again"; fail "what it prints cannot be pasted"; }

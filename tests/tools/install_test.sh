@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make install` into a folder gives an installation that works, also after it was moved, with
-# nothing of the build folder.
+# `make install` into a folder gives an installation that works, even after it was moved, and without
+# the build folder.
 set -eu -o pipefail
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -34,7 +34,7 @@ ldd "$here/bin/fibshim" | grep >/dev/null "libfibshim-elf.so => $here/" ||
 for folder in "$here"/share/fibshim/config/*; do
   "$here/bin/fibshim" check "$folder" || fail "the installed $folder has mistakes"
 done
-# An image that several solutions share is one file: hard links, which the rules of trust accept.
+# An image that several solutions share is one file with hard links, which the rules of trust accept.
 names=$(find "$here/share/fibshim/config/flashinfer" -name '*.cubin' | wc -l)
 files=$(find "$here/share/fibshim/config/flashinfer" -name '*.cubin' -printf '%i\n' | sort -u | wc -l)
 [ "$files" -lt "$names" ] || fail "$names images in $files files: nothing is shared"
@@ -42,12 +42,12 @@ files=$(find "$here/share/fibshim/config/flashinfer" -name '*.cubin' -printf '%i
 preload=$("$here/bin/fibshim" run -c "$here/share/fibshim/config/pytorch" -- \
   sh -c 'printf %s "$LD_PRELOAD"')
 [ "$preload" = "$here/lib/libfibshim.so" ] || fail "run preloads '$preload'"
-# Without a GPU doctor finds a fault in the driver, which is not what is asked here.
+# Without a GPU, doctor reports a fault of the driver, which does not matter here.
 status=$({ "$here/bin/fibshim" doctor --json || true; } | tr -d '\n' |
   sed -n 's/.*"loader_library",[^}]*"status": "\([a-z]*\)".*/\1/p')
 [ "$status" = ok ] || fail "doctor finds the installed loader '$status'"
 
-# A folder of one's own, without a GPU: the simulator and a program come with the installation.
+# A user can make a folder and try it without a GPU: the installation contains the simulator and a program.
 FIBSHIM_STATS_DIR=$root/stats
 export FIBSHIM_STATS_DIR
 "$here/bin/fibshim" init "$root/own" >/dev/null || fail "init"
@@ -59,7 +59,7 @@ for file in "$here"/bin/fibshim "$here"/lib/*.so; do
   ! readelf -SW "$file" | grep >/dev/null '\.debug_info' || fail "$file is not stripped"
 done
 
-# In a folder that the linker searches, the bare name is enough: also in one of 64-bit libraries.
+# The bare name is enough in folders that the linker searches, lib64 included.
 make -s BUILD="$build" DESTDIR="$root/bits" PREFIX=/usr LIBDIR=/usr/lib64 install >"$root/log" 2>&1 ||
   { cat "$root/log"; fail "make install LIBDIR"; }
 # shellcheck disable=SC2002  # cat is the program

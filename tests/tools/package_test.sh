@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What packages are made of fits the systems that they are for: symbol versions of the libraries and
-# the command, and the examples that are shipped with them. `make test-package` tries the packages
+# The contents of the packages fit the systems that they are for: symbol versions of the libraries and
+# the command, and the shipped examples. `make test-package` tries the packages
 # themselves.
 set -eu -o pipefail
 build=${BUILD:-build}
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# ---- symbol versions. A newer system's glibc gives newer versions to what is built on it.
+# ---- symbol versions. A build on a system with a newer glibc may need newer symbol versions.
 own=$(getconf GNU_LIBC_VERSION | sed 's/.* //')
 files=("$build"/bin/fibshim "$build"/lib/libfibshim.so "$build"/lib/libfibrecord.so "$build"/lib/libfibshadow.so "$build"/lib/libfibloader.so "$build"/lib/libfibshim-*.so)
 if [ "$(printf '%s\n2.36\n' "$own" | sort -V | tail -n 1)" = 2.36 ]; then
@@ -20,7 +20,7 @@ if [ "$(printf '%s\n2.36\n' "$own" | sort -V | tail -n 1)" = 2.36 ]; then
 else
   echo "package_test: glibc $own is newer than that of Debian 12: symbol versions are not judged"
 fi
-# The check can fail: this program wants the system's C++ runtime.
+# Checks that the check can fail: this program needs the system's C++ runtime.
 printf '#include <iostream>\nint main() { std::cout << 1; }\n' >"$scratch/main.cc"
 g++ -o "$scratch/main" "$scratch/main.cc"
 if tools/packaging/symbol_versions.sh "$scratch/main" 2>/dev/null; then fail "libstdc++ is not noticed"; fi
@@ -36,7 +36,7 @@ if command -v systemd-analyze >/dev/null; then
     fail "systemd-analyze: $complaints"
   [ -z "$(grep -F "$scratch" <<<"$complaints" || true)" ] || fail "systemd-analyze: $complaints"
 fi
-# The units' commands are ones that fibshim takes.
+# fibshim accepts the commands in the units.
 for unit in "$examples"/*.service; do
   read -ra words <<<"$(sed -n 's/^ExecStart=//p' "$unit")"
   for i in "${!words[@]}"; do
@@ -46,7 +46,7 @@ for unit in "$examples"/*.service; do
   done
 done
 
-# ---- the Debian package's tree, unpacked anywhere: a folder to begin with, and a program to try it with
+# ---- the Debian package's tree, unpacked anywhere, has a first folder and a program to try it with
 unset MAKEFLAGS MFLAGS MAKELEVEL
 if command -v dpkg-deb >/dev/null; then
   DEB_COMPRESSION=none MAKE=make BUILD="$build" tools/packaging/deb.sh 0-1 "$scratch/fibshim.deb" || fail "deb.sh"
@@ -58,7 +58,7 @@ if command -v dpkg-deb >/dev/null; then
   "$fibshim" stats --dir "$scratch/stats" | grep >/dev/null ' hit  *1 ' || fail "no hit: $try"
 fi
 
-# The installation that the manifest's paths lead into.
+# The installation to which the paths of the manifest lead.
 make -s BUILD="$build" DESTDIR="$scratch/stage" PREFIX=/fibshim install >"$scratch/log" 2>&1 ||
   { cat "$scratch/log"; fail "make install"; }
 "$build/bin/fibshim" run -c "$scratch/stage/fibshim/share/fibshim/config/demo" --print-env \
@@ -79,14 +79,14 @@ containers = pod["initContainers"] + pod["containers"]
 for container in containers:
     for mount in container.get("volumeMounts", []):
         assert mount["name"] in volumes, mount
-# Every path into the installation is there once it has been copied to /fibshim.
+# Every path into the installation exists after it has been copied to /fibshim.
 words = [word for c in containers for word in c.get("command", [])]
 words += [item["value"] for c in containers for item in c.get("env", [])]
 paths = [word for word in words if word.startswith("/fibshim/") and word != "/fibshim/"]
 assert len(paths) >= 4, paths
 for path in paths:
     assert os.path.exists(stage + path), path
-# The engine and the sidecar speak of the same folder.
+# The engine and the sidecar use the same folder.
 engine, metrics = pod["containers"]
 settings = {item["name"]: item["value"] for item in engine["env"]}
 assert settings["FIBSHIM_STATS_DIR"] in metrics["command"], metrics["command"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/doc/rewrite.md does what it says: its files, written where it says, and its commands.
+# The files and commands of tools/doc/rewrite.md work: writes the files where the page says, and runs the commands.
 set -u -o pipefail
 build=$(cd "${BUILD:-build}" && pwd)
 page=$PWD/tools/doc/rewrite.md
@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 export PATH=$build/bin:$(dirname "$(realpath "${NVCC:-/usr/local/cuda/bin/nvcc}")"):$PATH FIBSHIM_STATS_DIR=$work/stats
 mkdir -p "$work/my-folder/definitions" "$work/my-folder/solutions" "$work/my-folder/patterns"
 cd "$work" || exit 1
-# The file that the last `...` before a block names is that block.
+# A block is the content of the file that the last `...` before it names.
 awk '/^```[a-z]/ { writes = $0 !~ /console/; next }
      /^```/ { writes = 0; file = ""; next }
      writes { print > file; next }

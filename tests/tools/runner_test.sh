@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/run.sh tells the truth: its closing line and exit code for passed, failed, skipped, crashed,
-# hanging and absent tests.
+# tests/run.sh reports correctly: its last line and exit code for passed, failed, skipped, crashed,
+# hanging and missing tests.
 set -eu -o pipefail
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -18,7 +18,7 @@ script hanging 'exec sleep 1000'
 # shellcheck disable=SC2016  # expanded in the script
 script clean '[ -z "${FIBSHIM_MODE-}${LD_PRELOAD-}" ]'
 
-# A stand-in for a GoogleTest program: lists two suites, runs what the filter names.
+# Imitates a GoogleTest program: lists two suites, and runs the tests that the filter names.
 cat >"$root/fake_tests" <<'EOF'
 #!/bin/sh
 for argument; do
@@ -74,15 +74,15 @@ expect 1 '1 passed, 2 failed, 1 skipped' fake_tests
 expect 0 '1 passed, 0 failed' -f First fake_tests
 expect 1 '0 passed, 1 failed' -f Fails/0 fake_tests
 
-# A process that has left its session and its parent holds a pipe open for as long as it lives.
-# $1: how the test that started it ends, once it holds the pipe
+# A process that has left its session and its parent keeps a pipe open as long as it lives.
+# $1: how the test that started it ends after it has opened the pipe
 left_behind() {
   mkfifo "$root/held"
   # shellcheck disable=SC2016  # expanded in the script
   script leaving "(setsid sh -c ': >\"$root/started\"; exec sleep 1000' 3>\"$root/held\" >/dev/null 2>&1 &)
 until [ -e \"$root/started\" ]; do sleep 0.01; done; $1"
 }
-# Waits until somebody holds it, then for process $1, then until nobody does any more.
+# Waits until a process has the pipe open, then for process $1, then until no process has it open any more.
 expect_gone() { # process, what ended
   local runner_failed=0 reader
   timeout 60 cat "$root/held" &

@@ -1,6 +1,6 @@
-# Bash completion of fibshim. Commands, options and their accepted values come from the program itself:
-# `fibshim --completion` lists the commands, `fibshim COMMAND --completion` its options, each with the
-# type of its value, and its positional arguments, without a name.
+# Bash completion for fibshim. Commands, options and accepted values come from the program itself:
+# `fibshim --completion` lists the commands. `fibshim COMMAND --completion` lists the options, each with the
+# type of its value, and the positional arguments, without a name.
 
 _fibshim_files() {  # -d or -f, word
   compopt -o filenames 2>/dev/null
@@ -46,7 +46,7 @@ _fibshim() {
   done < <("${COMP_WORDS[0]}" "$command" --completion 2>/dev/null)
   if [ "$command" = run ] || [ "$command" = record ]; then
     positional=COMMAND
-    # From the program's name on, complete as for that program.
+    # After the program's name, complete as for that program.
     for ((i = 2; i < COMP_CWORD; i++)); do
       case ${COMP_WORDS[i]} in
         --)

@@ -1,4 +1,4 @@
-# Fish completion of fibshim; see fibshim.bash for where the words come from.
+# Fish completion for fibshim; fibshim.bash says where the words come from.
 
 function __fibshim_words
     set -l words (commandline -opc)

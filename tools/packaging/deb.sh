@@ -1,6 +1,6 @@
 #!/bin/sh
-# deb.sh VERSION FILE: the Debian package. Everything lies in /usr/lib/fibshim, as a tree that finds
-# its own parts. Links in the linker's folder let LD_PRELOAD=libfibshim.so find it by its bare name.
+# deb.sh VERSION FILE: makes the Debian package. Everything is in /usr/lib/fibshim, as a tree that finds
+# its own parts. Because of links in the linker's folder, LD_PRELOAD=libfibshim.so works with the bare name.
 set -eu
 umask 022
 version=$1 file=$2
@@ -50,7 +50,7 @@ License: Apache-2.0
  On Debian systems the full text of the Apache License, Version 2.0, is in
  /usr/share/common-licenses/Apache-2.0.
 END
-# GPU code is the same on every host, but ELF.
+# GPU code is the same for every host, but lintian sees ELF files of another machine.
 mkdir -p "$root/usr/share/lintian/overrides"
 cat >"$root/usr/share/lintian/overrides/fibshim" <<END
 # Cubins run on GPUs, whatever the host is.

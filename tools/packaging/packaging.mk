@@ -1,6 +1,6 @@
-# A Debian package and a tarball that runs wherever it is unpacked. Both are made of what `install`
+# A Debian package, and a tarball that works wherever it is unpacked. Both contain what `install`
 # installs, stripped, with the licences of the libraries inside; see tools/packaging/*.sh.
-# Built on Debian 12 or Ubuntu 22.04 they need glibc 2.34 and nothing else.
+# If they are built on Debian 12 or Ubuntu 22.04, they need glibc 2.34 and nothing else.
 
 VERSION := $(shell sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' tools/base/terminal.h)
 PACKAGE := $(BUILD)/package

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs into a folder what packages hold: the installation and the licences of the
-# libraries that are inside.
+# Installs the contents of the packages into a folder: the installation, and the licences of the
+# libraries in it.
 #
 #   stage.sh FOLDER PREFIX          MAKE and BUILD come from the makefile
 set -eu
@@ -11,13 +11,13 @@ rm -rf "$folder"
 "${MAKE:-make}" -s --no-print-directory BUILD="$BUILD" DESTDIR="$folder" PREFIX="$prefix" install >/dev/null
 root=$folder$prefix
 
-# Debian's packages of what is linked in or copied, each with the file that says its terms.
+# Debian's packages of the libraries that are linked in or copied. Each has a file with its terms.
 licences=$root/share/doc/fibshim/third-party
 mkdir -p "$licences"
 for package in libelf1 zlib1g libpcre2-dev libsodium-dev liblz4-dev libzstd-dev nlohmann-json3-dev \
   libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev libexpected-dev libboost-dev; do
   terms=/usr/share/doc/$package/copyright
-  # The names of some have a suffix, such as t64.
+  # The names of some packages have a suffix, such as t64.
   [ -e "$terms" ] || terms=$(find /usr/share/doc -path "*/$package*/copyright" | head -n 1)
   [ -n "$terms" ] || { echo "stage.sh: the licence of $package is not to be found" >&2; exit 1; }
   install -m 644 "$terms" "$licences/$package"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Prints the glibc that files need, as "2.34"; fails when it is newer than that of the systems that
-# packages are for, or when they want a C++ runtime of the system.
+# Prints the version of glibc that files need, such as "2.34". Fails if it is newer than that of the systems that
+# the packages are for, or if the files need the system's C++ runtime.
 #
 #   symbol_versions.sh FILE...
 #
-# Ubuntu 22.04 has glibc 2.35, RHEL 9 2.34, Debian 12 2.36: 2.34 serves them all.
+# Ubuntu 22.04 has glibc 2.35, RHEL 9 has 2.34, Debian 12 has 2.36: a need of 2.34 suits them all.
 set -eu
 newest=2.34
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tarball.sh VERSION FILE: one folder with bin, lib and share, which may be unpacked anywhere. The
-# same sources and tools give the same bytes.
+# tarball.sh VERSION FILE: makes an archive of one folder with bin, lib and share, which may be unpacked
+# anywhere. The same sources and tools give the same bytes.
 set -eu
 umask 022
 version=$1 file=$2

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tries the tarball and the package where the build's packages are not: in a bare Debian 12 and,
-# where UBUNTU_MIRROR is set, bare Ubuntus. Each is made by debootstrap, once, below BUILD/package.
+# Tries the tarball and the package on systems without the build's packages: a bare Debian 12 and,
+# if UBUNTU_MIRROR is set, bare Ubuntus. debootstrap makes each system once, below BUILD/package.
 #
 #   test_package.sh TARBALL DEB     DEBIAN_MIRROR: another mirror than debootstrap's own
 #
-# In each: the installation works from where it was unpacked, checks its own folders, redirects a
-# program's launches on the simulated driver and shows the counters.
+# In each system the installation works from the folder in which it was unpacked: it checks its own config folders,
+# redirects a program's launches on the simulated driver and shows the counters.
 set -eu -o pipefail
 tarball=$(realpath "$1") deb=$(realpath "$2")
 build=$(realpath "${BUILD:-build}")
 [ "$(id -u)" = 0 ] || { echo "test-package: needs root, for chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "test-package: apt-get install debootstrap" >&2; exit 1; }
 
-# What runs inside. $1: the folder that the tarball was unpacked in.
+# Runs inside the system. $1: the folder in which the tarball was unpacked.
 inside() {
   set -eu
   export LC_ALL=C FIBSHIM_STATS_DIR=/dev/shm/fibshim-test
@@ -49,7 +49,7 @@ for suite in bookworm ${UBUNTU_MIRROR:+jammy noble}; do
   root=$build/package/root-$suite
   case $suite in
     bookworm) mirror=${DEBIAN_MIRROR-} ;;
-    # The script is named: a debootstrap that is older than the suite has none of that name.
+    # Names the script: a debootstrap that is older than the suite has no script of its name.
     *) mirror="$UBUNTU_MIRROR /usr/share/debootstrap/scripts/jammy" ;;
   esac
   if [ ! -e "$root/.ready" ]; then
@@ -65,7 +65,7 @@ for suite in bookworm ${UBUNTU_MIRROR:+jammy noble}; do
   rm -rf "$root/test" "$root/opt/somewhere"
   mkdir -p "$root/test/hosts" "$root/test/data" "$root/opt/somewhere"
   tar -xzf "$tarball" -C "$root/opt/somewhere"
-  # The simulated driver reads cubins with libelf, too: its copy lies where only that driver looks.
+  # The simulated driver also reads cubins with libelf: its copy is in a folder that only this driver searches.
   mkdir -p "$root/test/lib"
   cp -a "$build/sim" "$root/test/sim"
   cp "$build"/lib/libfibshim-*.so "$root/test/lib/"
@@ -73,7 +73,7 @@ for suite in bookworm ${UBUNTU_MIRROR:+jammy noble}; do
   cp "$build/tests/data/engine_kernels.fatbin" "$root/test/data/"
   cp "$deb" "$root/test/fibshim.deb"
   folder=/opt/somewhere/$(basename "$tarball" .tar.gz)
-  # Mounts in a namespace of their own: nothing stays mounted, however this ends.
+  # The mounts are in a separate namespace, so that nothing stays mounted, however this ends.
   # shellcheck disable=SC2016  # expanded inside
   unshare --mount --pid --fork bash -c '
     mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" &&

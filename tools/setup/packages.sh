@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs what is needed and the machine lacks (Debian, Ubuntu), saying what it runs.
+# Installs the needed packages that the machine lacks (Debian, Ubuntu). Prints the commands that it runs.
 #
 #   packages.sh GROUP BUILD_DIR DONE_FILE
 #
-#   GROUP      build: compilers and libraries; test: what some tests run; bench: Google Benchmark, gnuplot;
+#   GROUP      build: compilers and libraries; test: programs of some tests; bench: Google Benchmark, gnuplot;
 #              fuzz: clang with libFuzzer; format: clang-format; lint: clang-tidy
-#   DONE_FILE  written when all is there; of the group `build` a makefile that names the toolkit
+#   DONE_FILE  written when all is installed; for the group `build`, a makefile that names the toolkit
 #
-# The CUDA compiler comes from the machine where it has one (nvcc 12.8 or later, for sm_100; or
-# CUDA_HOME), else from NVIDIA's Python wheels into BUILD_DIR/cuda.
+# Uses the machine's CUDA compiler if it has one (nvcc 12.8 or later, for sm_100; or CUDA_HOME); else
+# installs NVIDIA's Python wheels into BUILD_DIR/cuda.
 set -eu
 group=$1 build=$2 done_file=$3
 
@@ -21,7 +21,7 @@ as_root() {
   fi
 }
 
-# package: the file that shows it is there
+# package:file, where the file shows that the package is installed
 case $group in
   build)
     wanted="
@@ -43,7 +43,7 @@ libgtest-dev:/usr/include/gtest/gtest.h
 patchelf:/usr/bin/patchelf
 "
     ;;
-  # The allocators are preloaded by tests, from where the loader looks for them.
+  # Tests preload the allocators from the dynamic loader's folder.
   test)
     libraries=/usr/lib/$(gcc -print-multiarch)
     wanted="
@@ -61,7 +61,7 @@ libbenchmark-dev:/usr/include/benchmark/benchmark.h
 gnuplot-nox:/usr/bin/gnuplot
 "
     ;;
-  # libFuzzer lies in the compiler's runtime, which Ubuntu 22.04 has in another package.
+  # libFuzzer is part of the compiler's runtime, which is in another package on Ubuntu 22.04.
   fuzz)
     runtime=libclang-rt-14-dev
     ! grep -q '^VERSION_CODENAME=jammy' /etc/os-release 2>/dev/null || runtime=libclang-common-14-dev
@@ -71,7 +71,7 @@ $runtime:/usr/lib/llvm-14/lib/clang/14*/lib/linux/libclang_rt.fuzzer-*.a
 zlib1g-dev:/usr/include/zlib.h
 "
     ;;
-  # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: others format differently.
+  # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: other versions format differently.
   format) wanted="clang-format-14:/usr/bin/clang-format-14" ;;
   lint) wanted="clang-tidy-14:/usr/bin/clang-tidy-14" ;;
   *) echo "setup: no group '$group'" >&2; exit 2 ;;
@@ -83,7 +83,7 @@ for row in $wanted; do
   [ -e "$1" ] || missing="$missing ${row%%:*}"
 done
 
-# Is $1 the root of a toolkit that is recent enough?
+# Succeeds if $1 is the root of a toolkit that is recent enough.
 is_toolkit() {
   [ -x "$1/bin/nvcc" ] && [ -e "$1/include/cudaTypedefs.h" ] || return 1
   version=$("$1/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
@@ -112,7 +112,7 @@ if [ -n "$missing" ]; then
     exit 1
   fi
   say "apt-get install$missing"
-  # make may run several groups at a time; apt-get runs once at a time.
+  # make may run several groups at once, but only one apt-get may run at a time.
   exec 9>"$build/setup.lock"
   flock 9
   log=$build/setup-$group.log
@@ -139,7 +139,7 @@ if [ "$group" = build ] && [ -z "$toolkit" ]; then
   rm -rf "$build/cuda"
   mv "$root" "$build/cuda"
   rm -rf "$wheels"
-  # Wheels carry no execute permission for what pip does not know as a script.
+  # Files from wheels are executable only if pip knows them as scripts.
   find "$build/cuda/bin" "$build/cuda/nvvm" -type f ! -name '*.so*' ! -name '*.bc' -exec chmod +x {} +
   is_toolkit "$build/cuda" ||
     { echo "setup: the toolkit from the wheels does not work: $build/cuda" >&2; exit 1; }

@@ -1,4 +1,4 @@
-# The judge's tests: build/tests/judge_tests holds its core (comparison, references, inputs, records, the
+# build/tests/judge_tests tests the judge's core (comparison, references, inputs, records, the
 # page) and, through the CLI and the simulated driver, solutions that are wrong in one way each.
 
 JUDGE_OBJ      := $(filter-out %/tools/main.o,$(CLI_OBJ)) $(PLAN_OBJ)
