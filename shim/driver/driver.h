@@ -54,6 +54,7 @@ namespace fibshim {
   CALL(cuGraphAddDependencies_v2, PFN_cuGraphAddDependencies_v12030)              \
   CALL(cuGraphRemoveDependencies_v2, PFN_cuGraphRemoveDependencies_v12030)        \
   CALL(cuGraphNodeGetEnabled, PFN_cuGraphNodeGetEnabled_v11060)                   \
+  CALL(cuGraphExecGetFlags, PFN_cuGraphExecGetFlags_v12000)                       \
   CALL(cuGraphNodeSetParams, PFN_cuGraphNodeSetParams_v12020)                     \
   CALL(cuGraphMemcpyNodeSetParams, PFN_cuGraphMemcpyNodeSetParams_v10000)         \
   CALL(cuGraphMemsetNodeSetParams, PFN_cuGraphMemsetNodeSetParams_v10000)         \

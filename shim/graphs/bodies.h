@@ -1,5 +1,5 @@
-// The bodies of conditional nodes. They run unchanged, as often as the device decides, so their
-// kernels are counted separately.
+// The bodies of conditional nodes: graphs that run as often as the device decides. The driver names them once, when their
+// node is added.
 #pragma once
 
 #include "shim/driver/cuda_names.h"
@@ -9,8 +9,10 @@ namespace fibshim {
 // Call after a node was added. The driver reports the bodies of a conditional node only then.
 void remember_bodies(CUgraphNode node, const CUgraphNodeParams& params);
 
-// Counts the kernel nodes in the bodies of a graph's conditional nodes, at any depth. Call after
-// the graph was instantiated.
-void count_body_nodes(CUgraph graph);
+// Whether the process has added any conditional node.
+bool knows_bodies();
+
+// The bodies of a conditional node, which are the driver's. False: they are not known.
+bool find_bodies(CUgraphNode node, const CUgraph** graphs, unsigned* count);
 
 }  // namespace fibshim

@@ -15,6 +15,8 @@
 namespace fibshim {
 namespace {
 
+constexpr char kMayBeChanged[] = "the device may change its nodes";
+
 bool is_for_device_launch(const Instantiation& instantiation) {
   return (instantiation.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
 }
@@ -24,7 +26,7 @@ const char* reason_to_leave(const Survey& survey, const Instantiation& instantia
                             bool is_update) {
   if (is_for_device_launch(instantiation)) return "the device may launch it";
   // The driver refuses updates with such nodes.
-  if (!is_update && survey.has_updatable_nodes()) return "the device may change its nodes";
+  if (!is_update && survey.has_updatable_nodes()) return kMayBeChanged;
   const bool cannot_be_checked = survey.has_uncopied && survey.is_always_checked;
   return cannot_be_checked ? "each launch is to be checked, and the driver does not copy it"
                            : nullptr;
@@ -192,6 +194,7 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   generation_ = generation == nullptr ? 0 : generation->number;
   const bool is_off = generation != nullptr && generation->mode == Mode::off;
   is_known_ = survey_.examine(graph_, has_copy ? updated : nullptr);
+  if (survey_.has_uncopied && survey_.failure == CUDA_SUCCESS) prepare_bodies(instantiation);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
@@ -221,8 +224,29 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   swap_.replace(&survey_, survey_.is_written ? &updated->taken_over : nullptr);
 }
 
+void HostGraph::prepare_bodies(const Instantiation& instantiation) {
+  const ReadSection section;
+  if (!bodies_.examine_bodies(graph_)) return;
+  bodies_.has_uncopied = true;
+  if (survey_.has_updatable_nodes()) {
+    return leave_as_it_is(&bodies_, kMayBeChanged);
+  }
+  if (const char* const reason = reason_to_leave(bodies_, instantiation, false)) {
+    return leave_as_it_is(&bodies_, reason);
+  }
+  swap_of_bodies_.replace(&bodies_, nullptr);
+}
+
+void HostGraph::count_body_nodes() const {
+  for (const CounterIndex counter : bodies_.counters) {
+    if (counter != kNoCounter) count_many(counter_of_kind(counter, CountKind::body_node), 1);
+  }
+}
+
 bool HostGraph::undo_replacements() {
-  if (!swap_.put_back()) return false;
+  const bool had_any = swap_of_bodies_.put_back();
+  if (had_any) leave_as_it_is(&bodies_, "the driver refuses replacements in bodies");
+  if (!swap_.put_back()) return had_any;
   (void)survey_.solutions.allocate(0);
   is_in_place_ = false;
   return true;
@@ -253,7 +277,7 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
 
 CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   graph_.put_back();
-  if (is_on_ && result == CUDA_SUCCESS) count_body_nodes(graph_.get());
+  if (result == CUDA_SUCCESS) graph_.count_body_nodes();
   if (!graph_.is_known() || result != CUDA_SUCCESS || handle == nullptr) return result;
   const uint32_t rules = shadow_rules_number();
   Exec* const exec = make_exec_record(*handle);
@@ -295,7 +319,15 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
 
 ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
     : exec_(find_exec(handle)), graph_(graph) {
-  if (exec_ == nullptr) return;
+  if (exec_ == nullptr) {
+    // All kernels of its graph may lie in bodies.
+    const auto get_flags = FIBSHIM_REAL(cuGraphExecGetFlags);
+    cuuint64_t flags = 0;
+    if (knows_bodies() && get_flags != nullptr && get_flags(handle, &flags) == CUDA_SUCCESS) {
+      graph_.prepare_bodies({flags, nullptr, false});
+    }
+    return;
+  }
   exec_->lock.lock();
   drop_shadow(exec_);
   graph_.prepare(exec_->instantiation, exec_);

@@ -22,10 +22,19 @@ class HostGraph {
   // replacements.
   bool undo_replacements();
 
+  // The same of the bodies of its conditional nodes alone.
+  void prepare_bodies(const Instantiation& instantiation);
+  // Call after it was instantiated.
+  void count_body_nodes() const;
+
   CUgraph get() const { return graph_; }
   Survey& survey() { return survey_; }
   const Survey& survey() const { return survey_; }
   bool is_known() const { return is_known_; }  // the survey is complete
+  // Not CUDA_SUCCESS: the host gets this, and its call is not made.
+  CUresult failure() const {
+    return survey_.failure == CUDA_SUCCESS ? bodies_.failure : survey_.failure;
+  }
   // True if the exec that is made from it, or takes it over, holds replacements or could.
   bool is_in_place() const { return is_in_place_; }
   // True if no solution serves it now, but one of another folder may.
@@ -35,8 +44,11 @@ class HostGraph {
   // The same for an exec that takes it over, whose copy may be reused.
   void keep_update(Exec* exec);
 
-  // Call after the driver has returned.
-  void put_back() { (void)swap_.put_back(); }
+  // After the driver has answered.
+  void put_back() {
+    (void)swap_.put_back();
+    (void)swap_of_bodies_.put_back();
+  }
 
  private:
   CUgraph graph_;
@@ -46,16 +58,17 @@ class HostGraph {
   uint64_t generation_ = 0;  // number of the generation by which it was planned
   Survey survey_;
   NodeSwap swap_;
+  Survey bodies_;
+  NodeSwap swap_of_bodies_;
 };
 
 class NewExec {
  public:
   NewExec(CUgraph graph, const Instantiation& instantiation);
 
-  // An error is returned to the host, and its call is not made.
-  CUresult failure() const { return graph_.survey().failure; }
-  // Call after the driver refused. True: replacements may be the reason, so make the call once
-  // more.
+  // Not CUDA_SUCCESS: the host gets this, and its call is not made.
+  CUresult failure() const { return graph_.failure(); }
+  // Call after the driver refused. True: replacements may be the reason; make the call once more.
   bool undo_replacements() { return graph_.undo_replacements(); }
   // Returns `result`, the driver's. `handle` may be null, and is read only after success.
   CUresult finish(CUresult result, const CUgraphExec* handle);
@@ -73,7 +86,7 @@ class ExecUpdate {
   ExecUpdate(const ExecUpdate&) = delete;
   ExecUpdate& operator=(const ExecUpdate&) = delete;
 
-  CUresult failure() const { return graph_.survey().failure; }
+  CUresult failure() const { return graph_.failure(); }
   bool undo_replacements() { return graph_.undo_replacements(); }
   CUresult finish(CUresult result);
 

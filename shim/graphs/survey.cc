@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/base/settings_in_force.h"
+#include "shim/graphs/bodies.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
@@ -11,15 +12,11 @@
 #include "shim/registry/handles.h"
 
 namespace fibshim {
-namespace {
 
-// A plan that makes the host's call fail.
-void fail_survey(const PlannedNode& planned, Survey* survey) {
-  count_many(counter_of_kind(planned.plan.counter, CountKind::node), 1);
-  survey->failure = planned.plan.launch.decision->error;
+void Survey::fail(const PlannedNode& planned) {
+  count_many(counter_of_kind(planned.plan.counter, kind()), 1);
+  failure = planned.plan.launch.decision->error;
 }
-
-}  // namespace
 
 // The kernel nodes of a graph and its child graphs, in the driver's order; and all these graphs.
 struct Survey::Contents {
@@ -51,6 +48,39 @@ struct Survey::Contents {
         case CU_GRAPH_NODE_TYPE_MEM_FREE:
         case CU_GRAPH_NODE_TYPE_CONDITIONAL: has_uncopied = true; break;
         default: break;
+      }
+    }
+    return true;
+  }
+
+  // Lists the kernel nodes in bodies alone, and their graphs. False: as above.
+  bool list_bodies(CUgraph graph, bool is_body) {
+    Block<CUgraphNode> nodes;
+    if (!list_nodes(graph, &nodes)) return false;
+    if (is_body) {
+      CUgraph* const added = graphs.add();
+      if (added == nullptr) return false;
+      *added = graph;
+    }
+    for (const CUgraphNode node : nodes) {
+      CUgraphNodeType type;
+      CUgraph child = nullptr;
+      const CUgraph* bodies = nullptr;
+      unsigned body_count = 0;
+      if (!find_type(node, &type)) return false;
+      if (type == CU_GRAPH_NODE_TYPE_KERNEL && is_body) {
+        CUgraphNode* const kernel = kernels.add();
+        if (kernel == nullptr) return false;
+        *kernel = node;
+      }
+      if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+          (!find_child(node, &child) || !list_bodies(child, is_body))) {
+        return false;
+      }
+      if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && find_bodies(node, &bodies, &body_count)) {
+        for (unsigned i = 0; i < body_count; ++i) {
+          if (!list_bodies(bodies[i], true)) return false;
+        }
       }
     }
     return true;
@@ -136,7 +166,7 @@ class Surveyor {
     }
     if (index >= survey_.examined_count) survey_.examined_count = index + 1;
     if (launch.action == LaunchAction::fail) {
-      fail_survey(planned, &survey_);
+      survey_.fail(planned);
       return false;
     }
     survey_.has_redirects |= planned.is_redirect();
@@ -278,6 +308,14 @@ bool Survey::examine(CUgraph graph, Exec* updated) {
   }
   Contents contents;
   return contents.list(graph) && run(contents, nullptr);
+}
+
+bool Survey::examine_bodies(CUgraph graph) {
+  Contents contents;
+  is_of_bodies = true;
+  if (knows_bodies() && contents.list_bodies(graph, false) && run(contents, nullptr)) return true;
+  (void)counters.allocate(0);
+  return false;
 }
 
 void Survey::forget() {

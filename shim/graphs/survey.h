@@ -28,12 +28,20 @@ struct Survey {
   // apply to the new one.
   void forget_written();
 
+  // Its nodes lie in bodies of conditional nodes: nobody knows how often they run.
+  bool is_of_bodies = false;
+  CountKind kind() const { return is_of_bodies ? CountKind::body_node : CountKind::node; }
+
   size_t examined_count = 0;  // nodes recorded already, which a second run does not record again
 
   // Examines every kernel node and counts failures. Returns false if the driver refuses to describe
   // the graph or there is no memory; then the graph is not changed. `updated`: the exec that takes
   // the graph over if its copy may be used, else null. Requires a read section.
   bool examine(CUgraph graph, Exec* updated);
+  // The same for the kernel nodes in bodies of its conditional nodes, at any depth. Returns false also if there are none.
+  bool examine_bodies(CUgraph graph);
+  // A plan makes the host's call fail.
+  void fail(const PlannedNode& planned);
   // True if the device itself may change nodes: then no kernel of the graph may be replaced.
   bool has_updatable_nodes() const;
 

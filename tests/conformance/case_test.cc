@@ -71,6 +71,8 @@ const Row kRows[] = {
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"GraphExecWithChildGraphsSet", {"exec_with_child_graphs_set"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
+    {"BodiesOfThreads", {"bodies_of_threads"}, 0},
+    {"BodiesSurviveFailures", {"bodies_survive_failures"}, 0, kFaults},
     {"GraphExecUpdateKeepsWhatIsDisabled", {"exec_update_keeps_what_is_disabled"}, 0},
     {"GraphExecWithProgrammaticEdges", {"exec_with_programmatic_edges"}, 0, kAsksWhatRan},
     {"GraphExecBeginsEarly", {"exec_begins_early"}, 0, kAsksWhatRan},
@@ -280,16 +282,6 @@ TEST_P(EveryCase, Holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows), kByName);
-
-// Of the same body, once by each call: known, and left as it is.
-TEST(BodyNodes, AreListedApart) {
-  const HostRun run({"conform", "exec_with_bodies"});
-  run.expect_holds();
-  const nlohmann::json stats = stats_json(run.stats_dir());
-  EXPECT_EQ(stats["body_nodes"]["fallback_graph"], 3);
-  EXPECT_EQ(stats["body_nodes"]["untracked"], 2);
-  EXPECT_EQ(stats["executions"]["fallback_graph"], 0);
-}
 
 TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
   if (is_real_driver()) GTEST_SKIP() << kFaults;

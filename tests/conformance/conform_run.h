@@ -72,6 +72,7 @@ class HostRun {
 
  private:
   Tally read_stats(const std::vector<std::string>& more) const;
+  long ran_in_bodies() const;
   void expect_replaced(const Tally& ran) const;
   void expect_ended_well() const;
 

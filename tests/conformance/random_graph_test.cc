@@ -130,13 +130,24 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
   }
   long ran = 0;
   long absorbed = 0;
+  long replaced_in_bodies = 0;
   for (const auto& [name, count] : stated) {
     if (!name.starts_with("graph_") && !name.starts_with("curated_")) continue;
     ran += std::stol(count);
     if (!name.starts_with("curated_")) continue;
     const std::string letters = name.substr(8);
-    compare("hits of " + letters, hits[letters], std::stol(count));
+    // A solution for one kernel may also have run in bodies, where nobody counts it.
+    const long in_bodies = std::stol(count) - hits[letters];
+    if (letters.size() == 1 && in_bodies > 0) {
+      replaced_in_bodies += in_bodies;
+    } else {
+      compare("hits of " + letters, hits[letters], std::stol(count));
+    }
     absorbed += std::stol(count) * (letters == "b8" ? 7 : static_cast<long>(letters.size()) - 1);
+  }
+  const bool has_hits = stats["body_nodes"]["hit"] != 0;
+  if (replaced_in_bodies > (has_hits ? number("body_runs") : 0)) {
+    wrong += std::to_string(replaced_in_bodies) + " replacements ran in bodies\n";
   }
   compare("absorbed", stats["executions"]["absorbed"].get<long>(), absorbed);
   compare("what ran, and what need not", number("executions") + number("body_runs"),

@@ -385,6 +385,12 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
       const CUgraphExecUpdateResult result = compare(*before.child, *after.child, culprit);
       if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
     }
+    if (before.bodies.size() != after.bodies.size())
+      return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    for (size_t k = 0; k < before.bodies.size(); ++k) {
+      const CUgraphExecUpdateResult result = compare(*before.bodies[k], *after.bodies[k], culprit);
+      if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+    }
   }
   *culprit = nullptr;
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -412,6 +418,8 @@ void take_params(Graph& exec, const Graph& graph) {
     to.host_params = from.host_params;
     to.event = from.event;
     if (to.child != nullptr) take_params(*to.child, *from.child);
+    to.condition = from.condition;
+    for (size_t k = 0; k < to.bodies.size(); ++k) take_params(*to.bodies[k], *from.bodies[k]);
   }
   const UserObjects before = std::exchange(exec.objects, {});
   hold_objects(exec, graph.objects);

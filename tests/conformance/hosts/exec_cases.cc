@@ -146,43 +146,6 @@ GPU_CASE(exec_with_child_graphs_set) {
   gpu.finish({.step = 4, .free = 4, .curated1 = 4}, {.hit = 4});
 }
 
-// The body runs as it is, and nobody knows how often.
-GPU_CASE(exec_with_conditional_nodes) {
-  const auto own = gpu.handles();
-  const Graph graph;
-  Arguments body(gpu.marks(), 1, 5);
-  add_kernel(add_conditional(gpu, graph.get()).body, node_params2(own.step, &body));
-  graph.add(own.step, Arguments(gpu.marks(), 2, 6));
-  const Executable executable(graph.get());
-  executable.run(gpu, 2);
-  gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
-}
-
-// Kernels in a body, in a child graph of it and in a body of that; another graph whose node has the handle of one that
-// is gone.
-GPU_CASE(exec_with_bodies) {
-  const auto own = gpu.handles();
-  Arguments arguments_of_step(gpu.marks(), 1, 5);
-  const auto fill = [&](CUgraph graph) {
-    add_kernel(graph, node_params2(own.step, &arguments_of_step));
-    add_kernel(graph, node_params2(own.free, &arguments_of_step));
-  };
-  {
-    const Graph graph;
-    const CUgraph body = add_conditional(gpu, graph.get()).body;
-    fill(body);
-    const Graph child;
-    child.add(own.step, &arguments_of_step);
-    CUgraphNode node = nullptr;
-    OK(cuda().cuGraphAddChildGraphNode(&node, body, nullptr, 0, child.get()));
-    graph.run(gpu, 3);
-  }
-  const Graph graph;
-  fill(add_conditional(gpu, add_conditional(gpu, graph.get()).body, false).body);
-  graph.run(gpu, 2);
-  gpu.finish({.step = 6, .free = 3}, {});
-}
-
 // A fill that the host has disabled stays so when the exec takes over graphs, however often. Where a replacement is no
 // matter of parameters alone, the original runs from then on.
 GPU_CASE(exec_update_keeps_what_is_disabled) {

@@ -922,17 +922,17 @@ HOOK(cuGraphRetainUserObject) {
 HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
 HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)
 HOOK_BY(sets_executable<CUgraphNodeParams>, cuGraphExecNodeSetParams)
-// What is in the body runs as it is, and counts as no node.
+// What is in the body is replaced, and counts as no node.
 template <class Add>
 void adds_bodies(const Gpu& gpu, const Add& add) {
   const CUfunction step = gpu.step();
   const Graph graph;
-  const Graph body(add_conditional(gpu, graph.get(), false, {}, add(graph.get())).body);
+  const Graph body(add_conditional(gpu, graph.get(), true, {}, add(graph.get())).body);
   (void)body.add(step, Arguments(gpu.marks(), 1, 5));
   (void)graph.add(step, Arguments(gpu.marks(), 2, 6));
   graph.run(gpu, 2);
   (void)const_cast<Graph&>(body).release();
-  gpu.finish({.curated2 = 2}, {.hit = 1});
+  gpu.finish({.curated1 = 2, .curated2 = 2}, {.hit = 1, .in_bodies = 2});
 }
 HOOK(cuGraphAddNode) {
   adds_bodies(gpu, [](CUgraph graph) {

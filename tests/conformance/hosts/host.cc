@@ -300,7 +300,8 @@ void state(const Ran& ran, const Counts& counts) {
                     {"absorbed", counts.absorbed},
                     {"observed", counts.observed},
                     {"shadowed", counts.shadowed},
-                    {"untracked", counts.untracked}});
+                    {"untracked", counts.untracked},
+                    {"in_bodies", counts.in_bodies}});
 }
 
 void state_faulted(const Ran& ran, long hits, long launches, long least_errors, long most_errors) {
