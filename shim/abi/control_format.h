@@ -69,8 +69,7 @@ enum class FolderState : uint32_t {
   refused,  // the first folder was refused and none accepted since: kernels run unchanged
 };
 
-// The state of the process. A copy is consistent if `version` is even, and the same before and
-// after.
+// The state of the process. A copy is consistent if `version` is even and did not change.
 struct ControlStatus {
   uint32_t version;      // atomic; odd while the rest is written
   uint32_t has_watcher;  // 1: a thread waits for requests
@@ -110,8 +109,7 @@ struct ControlBlock {
   uint64_t decision;  // atomic; decision_id << kDecisionBits | Verdict
 
   // Solutions that processes of the job have found wrong. Atomic; filled from the front. Any
-  // process of the job adds one and wakes the waiters of `ask`. The process itself clears them at a
-  // swap.
+  // process of the job adds one and wakes the waiters of `ask`. A swap clears them.
   uint64_t quarantines[kMaxJobQuarantines];
 };
 

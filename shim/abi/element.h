@@ -51,7 +51,6 @@ inline constexpr ElementInfo kElements[] = {
 };
 
 inline constexpr double kRelativeFloor = 1e-8;
-inline constexpr double kLeastCosine =
-    0.999;  // between a floating-point output and the expected one
+inline constexpr double kLeastCosine = 0.999;  // between floating-point output and the expected
 
 }  // namespace fibshim

@@ -1,5 +1,4 @@
-// Where a kernel parameter lies in a packed buffer, as the shim stores it and passes it to the
-// recorder.
+// Where a kernel parameter lies in a packed buffer, for the shim and the recorder.
 #pragma once
 
 #include <stdint.h>

@@ -60,8 +60,7 @@ struct LaunchToRecord {
   uint32_t param_count;
   bool has_params;     // the driver reports the parameters
   const void* record;  // for find_origin
-  // The recorder's own word for the kernel handle; holds null for a new handle. Lives as long as
-  // `record`.
+  // The recorder's word for the handle; null for a new handle. Lives as long as `record`.
   std::atomic<RecordedKernel*>* known_kernel;
 
   // The launch.

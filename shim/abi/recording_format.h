@@ -30,7 +30,7 @@ inline constexpr uint32_t kRecordedAddresses = 4;  // distinct values that look 
 inline constexpr uint32_t kRecordedWords = 128;    // words of all parameters that are structs
 inline constexpr uint32_t kRecordedSymbolBytes = 16384;
 
-// Values are recorded of parameters of 1, 2, 4 and 8 bytes. A parameter of another size is a
+// Values are recorded for parameters of 1, 2, 4 and 8 bytes. A parameter of another size is a
 // struct, recorded as words: as many of 8 bytes as fit, and the rest as words of 4, 2 and 1.
 inline constexpr bool has_recorded_values(uint32_t size) {
   return size == 1 || size == 2 || size == 4 || size == 8;

@@ -5,8 +5,7 @@
 // then the original, and compare() launches a kernel that compares both. All of this goes into the
 // launch's own stream. work() reads the result later and passes it to record_result. In a graph the
 // same steps are nodes beside the original's, which each launch of the graph would run again, so
-// such a check serves one launch. Both libraries come from one build; a pair of different versions
-// is refused.
+// such a check serves one launch. Both libraries come from one build; other pairs are refused.
 #pragma once
 
 #include <stddef.h>
@@ -101,8 +100,7 @@ struct ShadowHost {
 struct ShadowApi {
   // Called once, before all others. `host` must stay valid.
   void (*start)(const ShadowHost& host);
-  // Allocates the current context's memory. May wait for the GPU. Not to be called while a stream
-  // captures.
+  // Allocates the current context's memory. May wait for the GPU. Not while a stream captures.
   void (*prepare)();
   // Reserves room for the blocks and copies them. Returns why there is no check, or `none`.
   // Allocates no GPU memory: if the context has none yet, work() allocates it.

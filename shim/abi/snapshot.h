@@ -199,8 +199,7 @@ struct FastKey {
 };
 
 // Checks `pointer % n == 0`, with one n for all, and `pointer != 0`, of 8-byte parameters that are
-// read from their first byte. `aligned` is read in pairs: if the number is odd, the last is
-// repeated.
+// read from their first byte. `aligned` is read in pairs: an odd last one is repeated.
 struct FastChecks {
   uint8_t aligned[8];
   uint8_t aligned_count;
@@ -279,8 +278,7 @@ struct FieldCheck {
 inline constexpr uint32_t kFieldCheckKinds = 6;
 
 // The clauses of a `where` as checks of parameter `param`, and `rest`, a program for the other
-// clauses. If the checks and `rest` hold, the `where` holds. If not, the `where` itself must be
-// run.
+// clauses. If the checks and `rest` hold, the `where` holds. If not, run the `where` itself.
 struct FieldChecks {
   Array<FieldCheck> checks;  // sorted by kind; if empty, run the `where`
   Program rest;
@@ -353,8 +351,7 @@ struct Image {
 };
 
 // Ranks how well an image suits a GPU: the exact SM, else the highest lower minor of the same
-// major, else a fatbin, else PTX (fibshim-config(5), images). Returns 0 if the image cannot run on
-// it.
+// major, else a fatbin, else PTX (fibshim-config(5), images). Returns 0 if it cannot run.
 constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
   switch (image.kind) {
     case ImageKind::cubin:
@@ -394,8 +391,7 @@ struct Solution {
   uint8_t next_may_begin;  // 1 + the index of its parameter "next_may_begin"; 0 if it has none
   OnMismatch on_mismatch;  // of its definition
   uint8_t reserved[2];
-  // Of its definition: one of this many launches is checked. 0: none; kShadowUnset: use the
-  // setting.
+  // Of its definition: one of so many launches is checked; 0: none; kShadowUnset: the setting.
   uint32_t shadow_interval;
   // The tolerances of its "verify" block; negative without one.
   double atol, rtol;
@@ -474,7 +470,7 @@ struct Binding {
   Program when;              // the launches it serves; empty: all. Set in every state
   FastRange range;           // `when` as a range
   FastForm fast;
-  // For shadow checks. Without tensors results cannot be compared (they are samples).
+  // For shadow checks. Empty: results cannot be compared, as they are random samples.
   Array<TensorUse> tensors;
   Array<NamedAxis> axes;
 };
@@ -538,8 +534,7 @@ struct LoaderApi {
 
   // Reads and checks `folder` by these rules and no others. Returns nullptr if the folder is
   // missing or invalid; `message` then holds "file:line:col: error: reason [rule]" of the first
-  // error and the number of further ones. Otherwise `message` is empty or names the broken
-  // solutions.
+  // error and the number of further ones. Otherwise it is empty or names broken solutions.
   const Snapshot* (*open)(const char* folder, const FolderRules& rules, char* message,
                           size_t message_size);
 

@@ -65,8 +65,7 @@ struct TensorPlanTensor {
   uint32_t first_step, step_count;  // of its address
   uint32_t is_output;
   uint32_t element_bytes;
-  // For statistics, how an element is read: its exponent bits (0 for an integer) and the bits
-  // below.
+  // For statistics: an element's exponent bits (0 for an integer) and the bits below.
   uint32_t exponent_bits, mantissa_bits;
   uint32_t is_signed;
   uint32_t has_infinity;  // the largest exponent means infinity or NaN; else only all ones are NaN

@@ -16,8 +16,7 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
-  // Called in parent and child by the thread that held the mutex across a fork: it owns it in the
-  // child, too.
+  // Called in parent and child by the thread that held the mutex across a fork, its owner in both.
   void unlock_after_fork(bool) { unlock(); }
 
  private:

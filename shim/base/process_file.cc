@@ -48,8 +48,7 @@ int open_process_folder(const char* given, const char** reason) {
   struct stat status;
   int folder = open(path, kFlags | O_NOFOLLOW);
   if (folder < 0) {
-    // A link is as trustworthy as its owner. In a folder in which everybody can make names that may
-    // be any user.
+    // A link is as trustworthy as its owner. Where everybody can make names, that may be any user.
     const int failure = errno;
     const bool is_link = lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
     if (is_link && !is_ours(status)) {

@@ -91,8 +91,7 @@ uint64_t now_ms() {
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
 }
 
-// Executes a full fence on every CPU that runs a thread of this process. False: the kernel has no
-// membarrier.
+// Executes a full fence on every CPU that runs a thread of this process. False: no membarrier.
 bool fence_all_threads() {
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return true;
   // Registered once per process, when it is first needed.
@@ -128,8 +127,7 @@ ReadSection::ReadSection()
 }
 
 ReadSection::~ReadSection() {
-  // A child that was forked within the section, in a callback of the driver, has no section to
-  // leave.
+  // A child that was forked within the section, in a driver's callback, has no section to leave.
   if (forks_ != g_forks.load(std::memory_order_relaxed)) return;
   if (reader_ == nullptr) {
     --t_shared_sections;

@@ -2,8 +2,7 @@
 //
 // A launch reads tables, entries and decisions without a lock, between entering and leaving a
 // section. A writer that unlinks such an object reuses its memory only after a grace period, when
-// every section that was open at that time has been left. It never blocks for that; it asks again
-// later.
+// every section that was open at that time has been left. It never blocks; it asks again.
 //
 //   reader                                  writer
 //   enter: sequence += 1 (odd)              unlink
@@ -30,8 +29,7 @@
 
 namespace fibshim {
 
-// The state of one reading thread, on its own cache line. After the thread has ended another thread
-// reuses it.
+// The state of one reading thread, on its own cache line. Reused after the thread has ended.
 struct alignas(64) ReaderState {
   uint64_t fast;  // sequences: odd within a section
   uint64_t slow;

@@ -26,8 +26,7 @@ bool is_active();
 // True if libraries are to be opened without RTLD_DEEPBIND. False if is_active() is false.
 bool clears_deepbind();
 
-// FIBSHIM_CONFIG with absolute paths, relative to the working directory at the start of the
-// process.
+// FIBSHIM_CONFIG, with paths made absolute in the working directory at the start.
 const char* config_path();
 
 // The values that the functions below return. Written only by life/read_settings.cc.
@@ -97,8 +96,7 @@ void remember_working_directory();
 // Makes `path` absolute, relative to that directory. False: it does not fit.
 bool make_absolute(const char* path, char* out, unsigned long out_size);
 
-// Expands a path setting: %h host, %p pid, %q{NAME} environment variable, %% a percent sign. Cut to
-// fit.
+// Expands %h host, %p pid, %q{NAME} environment variable and %% in a path setting. Cut to fit.
 void expand_path(const char* pattern, char* out, size_t out_size);
 
 }  // namespace fibshim

@@ -11,8 +11,7 @@
 
 namespace fibshim {
 
-// Driver functions that the shim calls but does not hook. Absent ones stay null; callers check for
-// that.
+// Driver functions that the shim calls but does not hook. Absent ones stay null; callers check.
 #define FIBSHIM_CALLED_FUNCTIONS(CALL)                                            \
   CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                          \
   CALL(cuGetErrorName, PFN_cuGetErrorName_v6000)                                  \
@@ -89,12 +88,10 @@ std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
   return reinterpret_cast<std::atomic<void*>*>(slot);
 }
 
-// Fills in the pointers. Returns false if the process has no libcuda.so.1; the next call tries
-// again.
+// Fills in the pointers. False: the process has no libcuda.so.1; the next call tries again.
 bool resolve_driver();
 
-// Calls the real function. Returns CUDA_ERROR_NOT_SUPPORTED without the driver, or if it lacks the
-// function.
+// Calls the real function. Returns CUDA_ERROR_NOT_SUPPORTED if there is none.
 template <class Function, class... Arguments>
 inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... arguments) {
   Function function = slot.load(std::memory_order_relaxed);

@@ -93,8 +93,7 @@ class Search {
     return add({begin, end, UINT32_MAX, UINT32_MAX, 0});
   }
 
-  // Scans a parameter for addresses. They are at multiples of at least four, even in packed
-  // structs.
+  // Scans a parameter for addresses, which are at multiples of four even in packed structs.
   bool scan_bytes(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
     for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
       uint64_t word = 0;
@@ -122,8 +121,7 @@ class Search {
     return size != nullptr && *size >= last.offset + last.size ? buffer : nullptr;
   }
 
-  // Adds one side of a copy, as the range from the beginning of the memory to the end of the last
-  // row.
+  // Adds one side of a copy, from the beginning of the memory to the end of the last row.
   bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
                 size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
     if (type == CU_MEMORYTYPE_ARRAY) return true;

@@ -81,8 +81,7 @@ class ExecChange {
     drop_unreplaced(exec_);
     check_running();
   }
-  // Returns false if the node has no copy, or the copy is not of the graph that the exec has taken
-  // over.
+  // False: the node has no copy, or not in a copy of the graph that the exec has taken over.
   bool find_kept(CUgraphNode node, CUgraphNode* kept) {
     return !exec_->taken_over.is_of_another_graph() && current_originals(exec_).graph != nullptr &&
            find_in_clone(node, exec_->originals, kept);

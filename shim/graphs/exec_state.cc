@@ -55,8 +55,7 @@ bool can_run_originals(const Exec& exec) {
 
 }  // namespace
 
-// The watcher and a launch may call this concurrently. Whichever runs second sees the changes of
-// both.
+// The watcher and a launch may call this concurrently. The second one sees both changes.
 void follow_interval(Exec* exec) {
   const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
   if (interval != 0 && can_run_originals(*exec)) {

@@ -6,8 +6,7 @@
 // that was found lives as long as the call. The watcher thread, which the host does not know of,
 // pins the execs that it works on.
 //
-// A slot is written once its Exec is complete. Writers hold one mutex, and call no driver function
-// meanwhile.
+// A slot is written once its Exec is complete. Writers hold one mutex, never in a driver call.
 #pragma once
 
 #include <atomic>
@@ -96,8 +95,7 @@ void add_exec(Exec* exec);
 // Removes the exec from the table and returns it, or null if unknown.
 Exec* remove_exec(CUgraphExec handle);
 
-// Frees a removed exec and its variants, once no pin is left; with `has_driver` also the driver's
-// objects.
+// Frees a removed exec and its variants, once no pin is left; `has_driver`: driver objects, too.
 void end_exec(Exec* exec, bool has_driver);
 
 // All execs at this moment, pinned, the oldest first. The caller locks each one.
@@ -122,8 +120,7 @@ void bury_variant(Variant* variant);
 // Called by the watcher.
 void end_buried_variants();
 
-// Call before something ends that kernels belong to: a module, a library, or a context with all in
-// it.
+// Call before something ends that kernels belong to: a module, a library, or a context.
 void fix_execs_of_owner(uintptr_t owner);
 void fix_execs_of_context(CUcontext context);
 void fix_all_execs();

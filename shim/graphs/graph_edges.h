@@ -1,5 +1,4 @@
-// Reads all edges of a graph at once, as numbers of its nodes, and merges the edges of several
-// nodes.
+// Reads all edges of a graph at once, as numbers of its nodes, and merges nodes.
 #pragma once
 
 #include "shim/graphs/graph_nodes.h"
@@ -21,8 +20,7 @@ struct GraphShape {
   Block<uint32_t> room_;
 };
 
-// Lists the other nodes that any of these depends on, and those that depend on any of these, each
-// once.
+// Lists the other nodes that any of these depends on, or that depend on any, each once.
 bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
                  Block<CUgraphNode>* after);
 

@@ -20,8 +20,7 @@ bool copy_originals(const Originals& originals, Variant* variant, Block<CopiedKe
 
 // Makes the variant's exec. False: the driver refuses.
 bool instantiate_variant(const Originals& originals, Variant* variant);
-// Uploads the exec, so that its first launch need not. Waits for the upload; for background
-// threads.
+// Uploads the exec, so that its first launch need not. Waits for it; for background threads.
 void upload_variant(const Variant& variant);
 
 }  // namespace fibshim

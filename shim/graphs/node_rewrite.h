@@ -1,8 +1,7 @@
 // Plans one kernel node of a copied graph, and turns it into its replacement.
 //
 // Parameters are read from the originals' graph, whose nodes are not changed, and set in a copy of
-// it. Slow path: driver calls. Requires a read section, which must last until the plan has been
-// used.
+// it. Slow path: driver calls. Requires a read section that lasts until the plan has been used.
 #pragma once
 
 #include "shim/graphs/graph_nodes.h"

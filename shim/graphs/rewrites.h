@@ -1,5 +1,5 @@
 // Rewrite patterns: several kernel nodes of a copied graph become one if the graph proves that this
-// makes no visible difference (plan/rewrite_rules.h). In doubt the nodes are left unchanged, and
+// makes no visible difference (plan/rewrite_rules.h). In doubt they are left unchanged, and
 // counted.
 //
 // Requires a read section. Reads parameters of the originals, whose nodes are not changed, and

@@ -60,8 +60,7 @@ bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
 
 void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
 
-// Returns room for `count` bytes of a node. Null: no memory, or more than kMostBytesOfNode on
-// average.
+// Returns room for `count` bytes of a node. Null: no memory, or too much of it.
 char* TakenOver::add(size_t place, size_t count) {
   constexpr size_t kAlignment = 8;
   Set& set = next();

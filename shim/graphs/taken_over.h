@@ -65,8 +65,7 @@ class TakenOver {
   bool is_behind() const { return is_behind_; }
   // True if the last graph taken over was not the one that was copied.
   bool is_of_another_graph() const { return is_of_another_graph_; }
-  // Sets the written values in the copy. Returns false if the driver refuses; the copy is unusable
-  // then.
+  // Sets the written values in the copy. False: the driver refuses; the copy is unusable then.
   bool bring_up_to_date();
 
  private:
@@ -112,8 +111,7 @@ class TakenOver {
   // Layouts after this many belong to an update that was not committed. The shim would not notice
   // when their functions are unloaded.
   size_t lasting_layouts_ = 0;
-  // Two sets, since the driver may refuse an update: that of the last update, and that of the one
-  // in progress.
+  // Two sets, since the driver may refuse an update: for the last update and the current one.
   Set sets_[2];
   int last_ = 0;
   Block<KeptPlan> plans_;  // of the last update

@@ -48,8 +48,7 @@ CUresult end_primary_context(const std::atomic<Function>& function, CUdevice dev
   if (is_reset) fix_all_execs();
   count_ended_stream();
   const CUresult result = call_real(function, device);
-  // Other users may still hold a context that was released. Only now is it known whether it has
-  // ended.
+  // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
   if (has_ended) drop_shadow_of_device(device);
   if (!is_reset && has_ended) fix_all_execs();

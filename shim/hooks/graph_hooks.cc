@@ -2,8 +2,7 @@
 // (graphs/). Nodes of the host's graphs are changed only during a call, and set back.
 //
 // The driver accepts a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and
-// version 2 with a CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to version
-// 2.
+// version 2 with a CUkernel), plain or inside a CUgraphNodeParams. Hooks widen them to version 2.
 #include "shim/hooks/hooks.h"
 
 #include <string.h>
@@ -99,8 +98,7 @@ CUresult set_kernel(CUgraphExec executable, CUgraphNode node, Params* params, co
   return result;
 }
 
-// Sets another kind of node: in the host's exec, in the kept copy of its graph, and in what runs in
-// its place.
+// Sets another kind of node: in the host's exec, the kept copy, and what runs in its place.
 template <class Call, class SetKept, class SetIn>
 CUresult set_other(CUgraphExec executable, CUgraphNode node, const Call& call,
                    const SetKept& set_kept, const SetIn& set_in) {

@@ -53,8 +53,7 @@ asm("fibshim_trampoline cuLaunchCooperativeKernel_ptsz");
 
 #else
 
-// The same for other machines, and for ThreadSanitizer, which cannot instrument assembly. Arguments
-// are copied.
+// The same for other machines, and for ThreadSanitizer, which sees no assembly: copies arguments.
 #define FIBSHIM_GEOMETRY                                                                 \
   unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
       unsigned block_z, unsigned shared_mem, CUstream stream, void **params

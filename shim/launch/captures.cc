@@ -21,8 +21,7 @@ struct Capture {
   std::atomic<uintptr_t> stream;  // or kFree or kClaimed
   std::atomic<uintptr_t> thread;  // owner of the per-thread stream; 0: not a per-thread stream
   std::atomic<CUcontext> context;
-  std::atomic<CUdevice>
-      device;  // whose primary context this may be; kNone: it is not a primary one
+  std::atomic<CUdevice> device;  // whose primary context this may be; kNone: of no device
 };
 
 constexpr CUdevice kNone = -1;
@@ -33,8 +32,7 @@ constexpr int kMostDevices = 64;
 constinit std::atomic<CUcontext> g_primary_contexts[kMostDevices] = {};
 
 constexpr uintptr_t kFree = 0;
-constexpr uintptr_t kClaimed =
-    3;  // not written yet; no stream has this handle (1 and 2 are default streams)
+constexpr uintptr_t kClaimed = 3;  // not written yet; like 1 and 2, no stream's handle
 
 // Captures beyond this number are counted but never end: launches then stay on the slow side,
 // nothing worse.

@@ -178,8 +178,7 @@ const Decision& decide(const Record& record, Candidate* candidate, int64_t* key,
     return scratch->decision;
   }
   const Decision* const published = publish_decision(candidate, scratch->decision);
-  // A quarantine may have begun, or `fibshim shadow` changed the rules, since the decision was
-  // made.
+  // A quarantine may have begun, or `fibshim shadow` changed the rules, meanwhile.
   const bool is_choice = resolution.kind == DecisionKind::choice;
   bool is_quarantined = !is_choice && is_of_quarantined(scratch->decision);
   for (uint32_t i = 0; is_choice && i < resolution.route->count; ++i) {

@@ -9,8 +9,7 @@
 
 namespace fibshim {
 
-// Fills the plan and counts nothing. Returns the counter of the planned launch; kNoCounter: the
-// shim is off.
+// Fills the plan and counts nothing. Returns the launch's counter; kNoCounter: the shim is off.
 inline constexpr CounterIndex kNoCounter = UINT32_MAX;
 CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan);
 
@@ -28,8 +27,7 @@ void record_failed_plan(const LaunchPlan& plan);
 // launch, and call end_failed_launch() or refuse_redirect() if it fails or is not made.
 void plan_eager(LaunchRequest* request, LaunchPlan* plan);
 
-// Call if the redirect turns out to be impossible: plans the original, and counts the launch as
-// refused.
+// Call if the redirect turns out to be impossible: plans the original, counted as refused.
 void refuse_redirect(LaunchPlan* plan);
 
 }  // namespace fibshim

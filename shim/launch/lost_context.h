@@ -12,8 +12,7 @@ namespace fibshim {
 // Reports the current context if `result`, which `call` has returned in it, is a sticky error.
 void report_if_lost(const char* call, CUresult result);
 
-// Call when the context, or a device's primary one, ends: another context may get its handle at
-// once.
+// Call when the context, or a device's primary one, ends: its handle may be reused at once.
 void forget_lost_context(CUcontext context);
 void forget_lost_primary_context(CUdevice device);
 

@@ -10,12 +10,10 @@
 
 namespace fibshim {
 
-// Records handles and launches from now on. Called by life/runtime.cc before the first handle is
-// learnt.
+// Records handles and launches from now on. Called by life/runtime.cc before any handle is learnt.
 void start_recording(const RecorderApi& recorder, const Snapshot& snapshot);
 
-// Records one launch, from its plan to the driver's result. Does nothing unless the process
-// records.
+// Records one launch, from its plan to the driver's result. No-op unless the process records.
 class LaunchRecording {
  public:
   LaunchRecording(const LaunchRequest& request, const LaunchPlan& plan) {

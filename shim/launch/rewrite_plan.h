@@ -45,8 +45,7 @@ bool read_call(const Generation& generation, const Rewrite& rewrite, const Membe
 // False: one cannot be computed.
 bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
 
-// True if the `where` of the pattern by which a node was planned holds for it, even if the plan was
-// refused.
+// True if the `where` of a planned node's pattern holds, even if the plan was refused.
 bool holds_for_node(const LaunchPlan& plan, const NodeParams& params, const uint32_t (&cluster)[3]);
 
 // Plans the one launch, and counts nothing. The plan holds its counter.

@@ -41,8 +41,7 @@ bool quarantine_solution(uint32_t series, bool tells_job);
 // Returns the identity of a solution that the job is to be told of, each once. 0: no more.
 uint64_t next_found_quarantine();
 
-// Quarantines a solution that another process of the job has found wrong, now or when a decision
-// finds it.
+// Quarantines a solution that a process of the job has found wrong, now or when it is decided.
 void quarantine_identity(uint64_t identity);
 
 // How many quarantines have begun in this process.

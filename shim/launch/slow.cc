@@ -79,8 +79,7 @@ __attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, Laun
 // `call_original`: makes the host's own launch.
 template <class CallOriginal>
 CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
-  // A captured launch becomes a node unchanged: graphs are rewritten when they are instantiated
-  // (graphs/).
+  // A captured launch becomes a node unchanged: graphs are rewritten later (graphs/).
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
       may_be_capturing(launch->request.stream, launch->request.is_per_thread_stream)) {
     return call_original();

@@ -6,8 +6,7 @@
 
 namespace fibshim {
 
-// Whether a folder with broken solutions is refused. A folder that was in force before is accepted
-// unchanged.
+// Whether a folder with broken solutions is refused. One that was in force before is not.
 enum class Faults : bool { refused, accepted };
 
 // Makes the next generation. Returns null if it is the one in force, or cannot be made: then

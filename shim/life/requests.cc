@@ -75,8 +75,7 @@ const char* folder_of(AskTarget target) {
   }
 }
 
-// Prepares the move, which then waits for the decision. Returns false with a message if it is
-// refused.
+// Prepares the move, which then waits for the decision. Returns false with a message if refused.
 bool prepare_move(bool is_off, const char* wanted, Faults faults,
                   char (&message)[kControlTextBytes]) {
   PreparedMove& prepared = g_watch.prepared;

@@ -34,8 +34,7 @@ namespace {
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
 
-// The libraries that the start needs. Null: not needed, or not opened, for which the message has
-// the reason.
+// The libraries that the start needs. Null: not needed, or the message says why.
 struct Libraries {
   const LoaderApi* loader;
   const RecorderApi* recorder;
@@ -119,8 +118,7 @@ Generation* start(const Libraries& libraries) {
       log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
                   message, config_path());
     } else if (message[0] != 0) {
-      // The message names broken solutions. A launch that one of them would serve reports that
-      // again.
+      // The message names broken solutions. Launches that they would serve report it again.
       log_message(LogLevel::info, "%s", message);
     }
   }

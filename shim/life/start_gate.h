@@ -23,8 +23,7 @@ bool is_in_start_gate();
 void enter_fork();
 void leave_fork(bool is_child);
 
-// Waits while the word holds `value`, at most a few seconds, which is long enough for a large
-// folder.
+// Waits while the word holds `value`, at most a few seconds: enough for a large folder.
 void wait_while(std::atomic<uint32_t>* word, uint32_t value);
 void wake_waiters(std::atomic<uint32_t>* word);
 

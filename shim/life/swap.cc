@@ -37,8 +37,7 @@ std::atomic<bool> g_has_watcher{false};
 uint32_t g_is_busy = 0;
 std::atomic<bool> g_is_exiting{false};
 
-// Call before work that the end of the process must not interrupt. False: the process is about to
-// end.
+// Call before work that the end of the process must not interrupt. False: the process is ending.
 bool enter_busy() {
   __atomic_store_n(&g_is_busy, 1, __ATOMIC_SEQ_CST);
   if (!g_is_exiting.load()) return true;
@@ -62,8 +61,7 @@ void wait_for_watcher_at_exit() {
   (void)work_on_shadow(false);  // reports the results that have come by now
 }
 
-// Moves to the folder of FIBSHIM_CONFIG if that has changed, or was refused and is to be tried
-// again.
+// Moves to the folder of FIBSHIM_CONFIG if that has changed, or is to be tried again.
 void follow_link() {
   Watch& watch = g_watch;
   watch.resolved_ms = monotonic_ms();

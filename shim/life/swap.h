@@ -21,8 +21,7 @@ namespace fibshim {
 // which FIBSHIM_CONFIG led before it was read. `refusal`: why it was refused, or "".
 void begin_watching(const Generation& first, const FolderIdentity& identity, const char* refusal);
 
-// Starts the thread unless it runs already or no generation is in force. Any thread that holds no
-// lock.
+// Starts the thread unless it runs already or no generation is in force. Requires no lock.
 void ensure_watcher();
 
 // For the atfork handlers.

@@ -63,8 +63,7 @@ inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
   return difference == 0;
 }
 
-// Reads the value that choices depend on. `geometry_of(i)`: the launch's own value, in the plain
-// order.
+// Reads the value that choices depend on. `geometry_of(i)`: the launch's, in the plain order.
 template <class GeometryOf>
 inline int64_t read_fast_value(const FastRange& value, void* const* params,
                                const GeometryOf& geometry_of) {

@@ -34,8 +34,7 @@ enum class LaunchAction : uint8_t {
   fail,      // return `decision->error`
 };
 
-// The plan of one launch, with room for the replacement's values. On the caller's stack; not
-// zeroed.
+// The plan of one launch, with room for its values. On the caller's stack; not zeroed.
 struct LaunchPlan {
   LaunchAction action;
   Outcome outcome;             // what the launch is counted as once it was made
@@ -51,8 +50,7 @@ struct LaunchPlan {
   DecisionRoom uncached;  // for `decide`, if there is no memory to cache the decision
 };
 
-// Computes the launch's values that are part of the definition's name. False: one cannot be
-// computed.
+// Computes the launch's values that are part of the definition's name. False: one has no value.
 bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* key);
 
 // Returns the first decision of a choice whose `when` holds for the launch, or null.
@@ -85,8 +83,7 @@ Outcome outcome_of(DecisionKind kind);
 bool pattern_holds(const Candidate& candidate, const LaunchView& view);
 bool solution_holds(const Decision& decision, const LaunchView& view);
 
-// How far a candidate came that did not decide. The plan reports the furthest; of equals, the
-// first.
+// How far a candidate came that did not decide. The plan reports the first of the furthest.
 enum class Stage : uint8_t { none, no_key, where, no_solution, when };
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,
                   Stage* furthest, LaunchPlan* plan);
@@ -139,8 +136,7 @@ AttributeRule rule_of(CUlaunchAttributeID id);
 
 inline constexpr unsigned kMaxAttributes = 32;
 
-// Copies the host's attributes that apply to the replacement, and adds its cluster. False: too
-// many.
+// Copies the host's attributes that apply to the replacement; adds its cluster. False: too many.
 bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const LaunchPlan& plan,
                      CUlaunchAttribute (&out)[kMaxAttributes], unsigned* out_count);
 

@@ -1,8 +1,7 @@
 // Finds what the folder has for a launch's key, and makes the decision that is cached for it.
 //
 // This is the part of a plan that is made once per key: the definition's name, its route, and the
-// route's solutions in the order of trial. What each launch decides anew is in plan.h. Pure, like
-// plan.h.
+// route's solutions in the order of trial. What each launch decides is in plan.h. Pure.
 #pragma once
 
 #include "shim/abi/snapshot.h"
@@ -20,8 +19,7 @@ struct DecisionRoom {
 // Fills in the candidate for a pattern whose symbol and layout fit.
 void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidate* out);
 
-// What the folder has for a key. A route to several solutions, or to one with a `when`, is a
-// choice.
+// What the folder has for a key. A route to several solutions, or with a `when`, is a choice.
 struct Resolution {
   DecisionKind kind;                // ready, choice, no_solution or refused
   const Binding* binding;           // null unless ready
@@ -44,8 +42,7 @@ void fill_choices(const Record& record, const Candidate& candidate, const Resolu
                   DecisionRoom* room);
 
 // Makes the decision for a key. `complete(resolution, out)` fills in one decision, including the
-// part that needs the driver. For a choice it is called for each solution, then for the choice
-// itself.
+// part that needs the driver. For a choice it is called for each solution, then for itself.
 template <class Complete>
 void make_decision(const Record& record, const Candidate& candidate, const int64_t* key,
                    Resolution* resolution, DecisionRoom* room, const Complete& complete) {

@@ -125,8 +125,7 @@ bool make_events(EventPair& pair, CUcontext context) {
   return false;
 }
 
-// Claims an idle pair with events of this context, preferably one that has them already. Null:
-// none.
+// Claims an idle pair with events of this context, if possible one that has them. Null: none.
 EventPair* claim_pair(CUcontext context) {
   for (const bool must_fit : {true, false}) {
     for (EventPair& pair : g_pairs) {

@@ -31,8 +31,7 @@ const char* create_file(const RecordingSettings& settings) {
   Recorder& state = g_recorder;
   const uint64_t start_time = process_start_time();
   const char* reason = nullptr;
-  // Only this user may read it, wherever the folder is: it holds addresses and values of the
-  // process.
+  // Only this user may read it, wherever it is: it holds the process's addresses and values.
   const int file = create_process_file(settings.folder, start_time, kRecordingSuffix, 0600,
                                        &state.file, &reason);
   if (file < 0) return reason;

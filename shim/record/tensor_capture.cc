@@ -368,8 +368,7 @@ bool reserve_room(uint64_t bytes, uint64_t* at) {
   return true;
 }
 
-// Reserves a slot for a launch whose tensors are kept. If there is none, counts that and returns
-// null.
+// Reserves a slot for a launch whose tensors are kept. Null: none; this was counted.
 KeptTensors* reserve_slot(const KeptTensors& wanted, uint64_t bytes) {
   const TensorPlan& plan = *g_state.read.plan;
   MutexGuard guard(g_state.lock);

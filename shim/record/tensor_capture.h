@@ -11,8 +11,7 @@ namespace fibshim {
 // Called before all others. `host` must stay valid.
 void start_tensors(const RecorderHost& host);
 
-// Copies the inputs of a launch that is wanted. Sets launch->kept_tensors, to null if the launch is
-// not kept.
+// Copies the inputs of a launch that is wanted. Sets launch->kept_tensors; null: not kept.
 void begin_tensors(LaunchToRecord* launch);
 
 // Copies the outputs if the original ran. Keeps nothing of a failed launch.

@@ -78,8 +78,7 @@ inline void begin_decisions(Candidate* candidate) {
   candidate->first.store(&g_undecided, std::memory_order_relaxed);
 }
 
-// Returns all decisions to the pool. Requires that the candidate's handle has died and has no
-// reader left.
+// Returns all decisions to the pool. The candidate's handle must be dead and without readers.
 void release_decisions(Candidate* candidate);
 
 // Marks the decisions of quarantined series, and moves them to the slow side.

@@ -1,5 +1,4 @@
-// The GPUs: their classes, which of them the process uses, and whether launches are told apart by
-// device.
+// The GPUs: their classes, which of them the process uses, and if launches are told apart.
 //
 // A CUfunction belongs to one context, so all its launches go to one device, which is queried once,
 // when a decision is made. A CUkernel can be launched in any context: while contexts exist on one
@@ -30,8 +29,7 @@ const Devices* known_devices();
 inline constexpr int32_t kNoDevice = -1;
 inline constexpr int32_t kSeveralDevices = -2;
 
-// Packs a device and its class into one part of a decision's key. kNoDevice: devices are not told
-// apart.
+// Packs a device and its class into one part of a decision's key. kNoDevice: not told apart.
 constexpr int64_t device_key(int32_t device, uint32_t device_class) {
   return static_cast<int64_t>(device + 1) << 32 | device_class;
 }
@@ -53,8 +51,7 @@ int32_t only_device_in_use();
 // Called when a context on a device was made, before anything can be launched there.
 void record_device_use(CUdevice device);
 
-// Called once the settings are known: device uses recorded earlier may now require telling devices
-// apart.
+// Called once the settings are known: earlier uses may now tell devices apart.
 void apply_device_setting();
 
 bool are_devices_told_apart();

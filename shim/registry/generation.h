@@ -44,8 +44,7 @@ inline bool has_generation() { return current_generation() != nullptr; }
 // put_in_force().
 Generation* exchange_generation(Generation* next);
 
-// Makes a generation, which takes ownership of the snapshot. Null: no memory; the caller keeps
-// ownership.
+// Makes a generation, which takes ownership of the snapshot. Null: no memory; the caller keeps it.
 Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number);
 
 // Closes the snapshot of a generation that has no reader left.
@@ -55,8 +54,7 @@ void end_generation(Generation* generation);
 const Snapshot* no_folder();
 inline bool is_no_folder(const Snapshot& snapshot) { return *snapshot.text(snapshot.root) == 0; }
 
-// The loader's functions. Valid after set_loader(), which is called before the first generation is
-// made.
+// The loader's functions. Valid after set_loader(), which precedes the first generation.
 const LoaderApi& loader();
 void set_loader(const LoaderApi& api);
 

@@ -45,8 +45,7 @@ void publish_table(HandleTable* table);
 void retire(HandleEntry* entry);
 void retire(Generation* generation);
 
-// Frees what was retired if its grace period is over. Called last by every function that retires
-// something.
+// Frees what was retired if its grace period is over. Called last by functions that retire.
 void reuse_retired();
 
 // True if something still waits for its grace period.

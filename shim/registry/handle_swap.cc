@@ -140,8 +140,7 @@ void move_entries(Successors* successors, const Generation& next, HandleTable* t
         value = value_of(made);
         retire(old);
       } else {
-        // Without patterns no kernel is tracked, and no launch needs the slow side to find that
-        // out.
+        // Without patterns no kernel is tracked, and no launch needs the slow side.
         value |= old->record == nullptr && !next.knows_patterns() ? kUntracked : kUnmatched;
       }
       slot_in(table, (*at)->handle)->value.store(value, std::memory_order_relaxed);
@@ -159,8 +158,7 @@ void prepare_handles(const Generation& next, MakeSuccessor make_successor) {
 
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next)) {
-  // New handles may appear in every round. Those without a successor are matched at their next
-  // launch.
+  // New handles may appear in every round. The last ones are matched at their next launch.
   constexpr int kMostRounds = 4;
   const ReadSection section;
   Successors successors(*next, make_successor);

@@ -14,13 +14,11 @@ namespace fibshim {
 // kernels that its launches may need. Null: no memory.
 using MakeSuccessor = HandleEntry* (*)(const Generation& next, const HandleEntry& old);
 
-// Loads the kernels that `next` has for the living handles. The first half of a swap; may be
-// repeated.
+// Loads what `next` has for the living handles: the first half of a swap. May be repeated.
 void prepare_handles(const Generation& next, MakeSuccessor make_successor);
 
 // Puts `next` in force and retires the previous generation: later launches belong to `next`.
-// `before_swap` runs right before each attempt. Returns false without any change if there is no
-// memory.
+// `before_swap` runs right before each attempt. False: no memory, and no change.
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next));
 

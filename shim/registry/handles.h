@@ -84,8 +84,7 @@ inline HandleEntry* entry_of(uintptr_t value) {
 }
 
 extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));
-// The table that the fast side reads: the same one, or an empty one while launches are kept off the
-// fast side.
+// The table that the fast side reads: the same, or an empty one while launches are kept off it.
 extern std::atomic<const HandleTable*> g_near_table __attribute__((visibility("hidden")));
 
 // Changes whenever an entry of a handle has died or another generation has come into force. While
@@ -102,8 +101,7 @@ inline uint64_t first_place(uintptr_t handle) {
 }
 inline constexpr uint64_t kNextPlace = sizeof(HandleSlot);
 
-// Returns the slot's value if the handle's first place holds it; else 0, and find_handle() must be
-// used.
+// Returns the slot's value if the handle's first place holds it; else 0: use find_handle().
 inline uintptr_t find_near_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
   const HandleSlot& slot = g_near_table.load(std::memory_order_acquire)->slot_at(first_place(key));

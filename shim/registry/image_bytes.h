@@ -10,9 +10,8 @@
 namespace fibshim {
 
 struct ImageExtent {
-  RecordedImage
-      kind;        // unknown: no image, or not all of the bytes that its headers state are mapped
-  uint64_t bytes;  // its size, all readable
+  RecordedImage kind;  // unknown: no image, or not completely mapped
+  uint64_t bytes;      // its size, all readable
 };
 
 // Makes system calls: not for the launch path. Any thread.
@@ -21,8 +20,7 @@ ImageExtent measure_image(const void* image);
 // Returns the kind of an image by its first bytes, of which `bytes` are readable.
 RecordedImage kind_of_image(const void* image, uint64_t bytes);
 
-// Returns what a fat binary's wrapper, as compilers embed it in a program, points to. Null: not a
-// wrapper.
+// Returns what a fat binary's wrapper, which compilers embed, points to. Null: not a wrapper.
 const void* region_of_wrapper(const void* image);
 
 }  // namespace fibshim

@@ -62,8 +62,7 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
     size_t offset = 0;
     size_t size = 0;
     const CUresult result = get_info(kernel, i, &offset, &size);
-    // CUDA_ERROR_INVALID_VALUE: the kernel has no such parameter. Other errors say nothing about
-    // the kernel.
+    // CUDA_ERROR_INVALID_VALUE: the kernel has no such parameter. Other errors say nothing of it.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
       snprintf(message, message_size, "cuKernelGetParamInfo returns %s", ErrorText(result).text);
       return result;
@@ -142,8 +141,7 @@ struct LoadFailure {
   char message[512];
 };
 
-// Reads, verifies and loads one image, unless the same image is loaded already. Null: `failure`
-// says why.
+// Reads, verifies and loads one image, unless it is loaded already. Null: `failure` says why.
 LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint32_t image_index,
                         uint32_t device_class, LoadFailure* failure) {
   const Solution& solution = snapshot.begin(snapshot.solutions)[solution_index];
@@ -279,8 +277,7 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     loaded = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
                          &failure);
     if (loaded != nullptr) break;
-    // Only the driver knows which GPUs a fatbin supports. If it refuses one, PTX may still be
-    // there.
+    // Only the driver knows which GPUs a fatbin supports. PTX may be there besides.
     const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
     if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
       // In a forked child, or without a context, no call works, as the launch's own error shows.

@@ -14,8 +14,7 @@ namespace fibshim {
 // True if the kernel's name matches FIBSHIM_RECORD_IMAGES.
 bool is_image_kept_for(const char* kernel);
 
-// Writes the image, unless it exists already or there is no room. A file appears complete or not at
-// all.
+// Writes the image, unless it exists or there is no room. A file appears complete or not at all.
 void keep_image(const ImageHash& hash, RecordedImage kind, const void* image, uint64_t bytes);
 
 }  // namespace fibshim

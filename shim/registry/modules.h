@@ -18,13 +18,11 @@
 
 namespace fibshim {
 
-// Called after a successful load. `owner` is the CUmodule or CUlibrary; the context is the current
-// one.
+// Called after a successful load. `owner`: the CUmodule or CUlibrary, in the current context.
 void record_image(uintptr_t owner, const void* image);
 void record_image_file(uintptr_t owner, const char* path);
 
-// Called after cuLibraryGetModule with the library's module in the current context, which ends with
-// the library.
+// Called after cuLibraryGetModule. The module, of the current context, ends with the library.
 void record_library_module(uintptr_t module, uintptr_t library);
 
 // Called before an unload. Removes the owner, a library's modules, and all their handles.
@@ -38,8 +36,7 @@ struct ImageIdentity {
 // Returns false if the owner's image is unknown or cannot be read.
 bool find_image(uintptr_t owner, ImageIdentity* out);
 
-// Finds the number of parameters of a kernel in the image. False: the image is unknown or does not
-// give it.
+// Finds the number of parameters of a kernel in the image. False: the image is unknown or lacks it.
 bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count);
 
 // Returns the context that a module was loaded into, or null if unknown.

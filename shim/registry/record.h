@@ -65,8 +65,7 @@ struct alignas(64) Decision {
     CUfunction kernel;       // ready: in the form for cuLaunchKernel
     const Choices* choices;  // choice
   };
-  uint32_t
-      counter;  // for a hit, or for the outcome of `kind`; choice: for a launch without a choice
+  uint32_t counter;  // of a hit, or of the outcome of `kind`; choice: of launches without one
   Way way;
   DecisionKind kind;
   OnError on_error;  // what a failure does to the call
@@ -156,8 +155,7 @@ struct Candidate {
   SymbolMatch match;
 };
 
-// A kernel that some pattern or a member of a rewrite fits, or, while launches are recorded, any
-// kernel.
+// A kernel that a pattern or a member of a rewrite fits, or, while recording, any kernel.
 struct Record {
   HandleKind kind;
   uint8_t candidate_count;  // 0: no pattern fits this kernel

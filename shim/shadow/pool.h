@@ -55,8 +55,7 @@ struct Pool {
   GraphSlot graph_slots[kMaxGraphSlots];
 };
 
-// Reserves a slot and room for the copies of the blocks, and fills both in. Returns `none`, or why
-// it failed.
+// Reserves a slot and room for the blocks' copies. Returns `none`, or why it failed.
 ShadowMiss reserve_room(Pool* pool, ShadowCheck* check);
 
 // Does the same for a check in a graph. Returns null if it fails; `miss` says why.
