@@ -105,6 +105,51 @@ TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
                   "2 cases: 2 passed");
 }
 
+// What the original is off from the reference, doubled, is what verify and shadow checks tolerate from then on.
+TEST_F(RecordTensors, TheOriginalsOutputsSayWhatShadowChecksTolerate) {
+  const std::string host = build_dir() + "/tests/hosts/shadow_host";
+  const std::string config = copy_of_pytorch_config();
+  const Recorded run =
+      record({host, "400"}, {"-c", config, "--tensors", dataset(), "--tensors-keep", "shape:2"});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  const auto verify = [&](const std::string& what, Environment more = {}) {
+    more.merge(environment());
+    return run_process({fibshim_program(), "verify", config, "rmsnorm_h128", "--axis",
+                        "batch_size=1", "--workloads", dataset(), "--tolerances", what},
+                       more);
+  };
+  const auto is_reported = [&](const char* fault) {
+    Environment more = environment();
+    more["SIMCUDA_KERNELS"] = build_dir() + "/tests/data/libshadow_faults.so";
+    more["SHADOW_FAULT"] = fault;
+    more["FIBSHIM_SHADOW"] = "1/1";
+    const ProcessResult result =
+        exits(0, run_process({fibshim_program(), "run", "-c", config, "--", host, "200"}, more));
+    return result.err.find("differs from the original") != std::string::npos;
+  };
+  const std::string file = find_file(config, "fibshim_rmsnorm_h128.json");
+  const auto block = [&] { return nlohmann::json::parse(std::ifstream(file))["verify"]; };
+  const auto before = block();
+  EXPECT_CONTAINS(exits(0, verify("show")).out,
+                  "fibshim_rmsnorm_h128: atol = rtol = 0.0079: in 48 workloads the original is off "
+                  "from the reference by 0.0039, the solution from the original by ");
+  EXPECT_EQ(block(), before);
+  EXPECT_FALSE(is_reported("just_within"));
+  EXPECT_CONTAINS(exits(0, verify("write")).out, "; written\n");
+  EXPECT_EQ(block()["atol"], 0.0079);
+  EXPECT_EQ(block()["rtol"], 0.0079);
+  EXPECT_TRUE(is_reported("just_within"));  // of the default tolerance, 0.01
+  EXPECT_FALSE(is_reported("one_ulp"));
+  // One that is wrong makes nothing wider.
+  EXPECT_CONTAINS(
+      exits(1,
+            verify("write", {{"SIMCUDA_KERNELS", build_dir() + "/tests/data/libshadow_faults.so"},
+                             {"SHADOW_FAULT", "just_beyond"}}))
+          .out,
+      "fibshim_rmsnorm_h128: no tolerance: the solution is off from the original by ");
+  EXPECT_EQ(block()["atol"], 0.0079);
+}
+
 struct Policy {
   const char* name;
   std::string policy;

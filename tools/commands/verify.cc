@@ -23,6 +23,12 @@ int verify_command(int argc, const char* const* argv) {
               "hold solutions to the kernels that they replace, launched as this recording of "
               "`fibshim record "
               "--keep-images` has them, not to references");
+  line.choice(
+      "--tolerances", &options.tolerances, {"show", "write"},
+      "from outputs that `fibshim record --tensors` has kept of the original: how far they are off "
+      "from the reference, and the atol and rtol that follow for verify and shadow checks; write: "
+      "into "
+      "the solutions' files");
   line.flag("--batch-invariant", &options.checks_batch_invariance,
             "find out instead whether a row gets the same bits in batches of 1 to 256 and at every "
             "place there, also where several solutions share the batches");
@@ -35,6 +41,13 @@ int verify_command(int argc, const char* const* argv) {
       return std::string(
           "--against-original takes its cases from the recording: without --python, --recording, "
           "--axis and --check-references");
+    }
+    if (!options.tolerances.empty() &&
+        (!options.originals.empty() || options.checks_batch_invariance || !options.output.empty() ||
+         options.checks_references)) {
+      return std::string(
+          "--tolerances runs all recorded workloads: without --against-original, "
+          "--batch-invariant, --output and --check-references");
     }
     const judge::TrialOptions& trial = options.trial;
     if (options.checks_batch_invariance &&

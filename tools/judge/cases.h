@@ -15,7 +15,8 @@ struct JudgeOptions {
   std::string recording;  // of a program's launches; "": none
   std::string originals;  // a recording whose kernels serve as references; "": ordinary references
   std::string output;
-  bool keeps = false;  // keep the times in the folder's measurements.json
+  std::string tolerances;  // from recorded outputs: "show", "write", or ""
+  bool keeps = false;      // keep the times in the folder's measurements.json
   double timeout_s = 300;
   bool wants_json = false;
   bool is_quiet = false;

@@ -32,13 +32,15 @@ void Comparison::add(const double* found_values, const double* expected_values, 
       is_bad = !(x == y || (std::isnan(x) && std::isnan(y)));
       if (is_bad) {
         ++not_finite;
-        max_absolute_error = max_relative_error = std::numeric_limits<double>::infinity();
+        max_absolute_error = max_relative_error = largest_distance =
+            std::numeric_limits<double>::infinity();
       }
     } else {
       const double absolute = fabs(x - y);
       const double relative = absolute / (fabs(y) + kRelativeFloor);
       max_absolute_error = std::max(max_absolute_error, absolute);
       max_relative_error = std::max(max_relative_error, relative);
+      largest_distance = std::max(largest_distance, std::min(absolute, relative));
       is_bad = absolute > tolerance.atol && relative > tolerance.rtol;
       dot += x * y;
       found_square += x * x;
@@ -59,6 +61,7 @@ void Comparison::merge(const Comparison& other) {
   not_finite += other.not_finite;
   max_absolute_error = std::max(max_absolute_error, other.max_absolute_error);
   max_relative_error = std::max(max_relative_error, other.max_relative_error);
+  largest_distance = std::max(largest_distance, other.largest_distance);
   dot += other.dot;
   found_square += other.found_square;
   expected_square += other.expected_square;

@@ -29,6 +29,7 @@ struct Comparison {
   int64_t not_finite = 0;
   double max_absolute_error = 0;
   double max_relative_error = 0;
+  double largest_distance = 0;     // the tolerance that every element is within, as atol and rtol
   int64_t first_bad = -1;          // index of the element
   double found = 0, expected = 0;  // the values of that element
   double dot = 0, found_square = 0, expected_square = 0;

@@ -15,6 +15,7 @@
 #include "tools/judge/inputs.h"
 #include "tools/judge/kept_times.h"
 #include "tools/judge/made_pattern.h"
+#include "tools/judge/proposed_tolerances.h"
 #include "tools/judge/worker.h"
 #include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
@@ -82,6 +83,7 @@ class Judge {
     trial_ = options_.trial;
     trial_.data_root = root_of_workloads(path_of_workloads);
     trial_.originals = options_.originals;
+    trial_.measures_distances = !options_.tolerances.empty();
 
     if (options_.checks_batch_invariance) {
       if (!probe()) return kExitWrong;
@@ -394,6 +396,7 @@ class Judge {
     }
     const std::vector<Rival> rivals = run_rivals(all_rivals, cases);
     const std::vector<CaseOutcome> outcomes = run_cases(folder_, index, cases);
+    tolerances_.add(index, outcomes);
     for (size_t i = 0; i < cases.size(); ++i) {
       judged.workload = cases[i];
       judged.outcome = outcomes[i];
@@ -443,6 +446,8 @@ class Judge {
       }
     }
     bool is_written = false;
+    const bool has_tolerances = !options_.tolerances.empty();
+    if (has_tolerances) tolerances_.propose(folder_.model, options_.tolerances == "write");
     if (options_.wants_json) {
       Json document;
       document["version"] = 1;
@@ -452,6 +457,7 @@ class Judge {
       document["skipped"] = skipped_;
       document["not_judged"] = count_status(kNotJudged);
       document["records"] = records_;
+      if (has_tolerances) document["tolerances"] = tolerances_.json();
       is_written = tools::print_json(document);
     } else {
       std::string text = fmt::format("device {}: {}, sm_{}, driver for CUDA {}\n", trial_.device,
@@ -463,11 +469,14 @@ class Judge {
             fmt::format("copy on this GPU: {:.0f} GB/s\n", context_.copy_bytes_per_second / 1e9);
       }
       text += format_verdict(records_, skipped_, trial_.is_bench);
+      if (has_tolerances) text += tolerances_.text();
       is_written = tools::print_data(text);
     }
     const size_t judged = records_.size() - count_status(kNotJudged);
     if (judged == 0) print_message(command_, "nothing was judged");
-    return is_written && judged > 0 && count_status(kPassed) == judged ? kExitFine : kExitWrong;
+    const bool has_all = !has_tolerances || tolerances_.has_any();
+    return is_written && has_all && judged > 0 && count_status(kPassed) == judged ? kExitFine
+                                                                                  : kExitWrong;
   }
 
   size_t count_status(const char* status) const {
@@ -486,6 +495,7 @@ class Judge {
   std::map<std::string, Json> earlier_;  // by record_key
   std::vector<Json> records_;
   KeptTimes kept_;
+  ProposedTolerances tolerances_;
   std::set<std::string> skips_;
   size_t skipped_ = 0, resumed_ = 0, done_solutions_ = 0;
 };
@@ -510,6 +520,8 @@ void visit_members(Outcome& outcome, const Visit& visit) {
   visit("trial_ms", outcome.trial_ms);
   visit("lowest_ms", outcome.lowest_ms);
   visit("highest_ms", outcome.highest_ms);
+  visit("original_distance", outcome.original_distance);
+  visit("solution_distance", outcome.solution_distance);
   visit("bytes", outcome.bytes);
 }
 

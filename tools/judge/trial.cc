@@ -265,6 +265,11 @@ Result<bool> Trial::run_once(const Call& call, const Workload& workload, const A
   FIBSHIM_TRY(compare(data, specs, &buffers, &compared));
   if (!compared.log.empty()) compared.log += run_words(run);
   merge(compared, outcome);
+  if (options_.measures_distances && run == 0 && !is_misaligned && original == nullptr) {
+    auto recorded =
+        FIBSHIM_TRY(load_outputs(workload, *subject_.definition, axes, options_.data_root));
+    FIBSHIM_TRY(measure_distances(data, std::move(recorded), &buffers, outcome));
+  }
   outcome->bytes = buffers.moved_bytes();
   if (outcome->status == kPassed && run == 0 && !is_misaligned) {
     FIBSHIM_TRY(measure(kernel_, *launch, outcome));
@@ -304,7 +309,29 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
                           (!python_ && find_extra_output(subject_.op, spec.name) != nullptr);
     if (spec.is_output && is_known) outputs.push_back({spec.name, spec.type, spec.shape});
   }
-  std::map<std::string, Tensor> told = std::exchange(told_, {});
+  std::vector<Tensor> found;
+  for (const OutputSpec& output : outputs) {
+    found.push_back(FIBSHIM_TRY(buffers->read(output.name, output.type, output.shape)));
+  }
+  const std::vector<Comparison> comparisons =
+      FIBSHIM_TRY(compare_outputs(data, outputs, found, std::exchange(told_, {})));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Comparison& comparison = comparisons[i];
+    outcome->max_absolute_error =
+        std::max(outcome->max_absolute_error, comparison.max_absolute_error);
+    outcome->max_relative_error =
+        std::max(outcome->max_relative_error, comparison.max_relative_error);
+    outcome->matched_ratio = std::min(outcome->matched_ratio, comparison.matched_ratio());
+    const std::string fault = comparison.fault(tolerance_of(outputs[i]));
+    if (!fault.empty()) find_wrong(fmt::format("\"{}\": {}", outputs[i].name, fault), outcome);
+  }
+  return {};
+}
+
+Result<std::vector<Comparison>> Trial::compare_outputs(const CaseData& data,
+                                                       const std::vector<OutputSpec>& outputs,
+                                                       const std::vector<Tensor>& found,
+                                                       std::map<std::string, Tensor> told) const {
   RowReference reference;
   if (told.empty() && python_) {
     told = FIBSHIM_TRY(python_->run(data));
@@ -317,18 +344,15 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
   } else if (told.empty()) {
     reference = FIBSHIM_TRY(make_reference({subject_.op, *subject_.definition, data, outputs}));
   }
-
-  std::vector<Tensor> found;
   std::vector<Tolerance> tolerances;
   int64_t rows = 0, widest = 0;
-  for (const OutputSpec& output : outputs) {
-    found.push_back(FIBSHIM_TRY(buffers->read(output.name, output.type, output.shape)));
-    if (reference && rows != 0 && rows != found.back().rows()) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (reference && rows != 0 && rows != found[i].rows()) {
       return fail(ErrorCode::invalid_value, "the outputs do not share their first axis");
     }
-    rows = found.back().rows();
-    widest = std::max(widest, found.back().width());
-    tolerances.push_back(tolerance_of(output));
+    rows = found[i].rows();
+    widest = std::max(widest, found[i].width());
+    tolerances.push_back(tolerance_of(outputs[i]));
   }
   std::vector<Comparison> comparisons;
   if (reference) {
@@ -342,16 +366,28 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
                                        choose_rows(found[i].rows(), found[i].width()), {found[i]},
                                        {tolerances[i]})[0]);
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Comparison& comparison = comparisons[i];
-    outcome->max_absolute_error =
-        std::max(outcome->max_absolute_error, comparison.max_absolute_error);
-    outcome->max_relative_error =
-        std::max(outcome->max_relative_error, comparison.max_relative_error);
-    outcome->matched_ratio = std::min(outcome->matched_ratio, comparison.matched_ratio());
-    const std::string fault = comparison.fault(tolerances[i]);
-    if (!fault.empty()) find_wrong(fmt::format("\"{}\": {}", outputs[i].name, fault), outcome);
+  return comparisons;
+}
+
+Result<void> Trial::measure_distances(const CaseData& data, std::map<std::string, Tensor> recorded,
+                                      DeviceBuffers* buffers, CaseOutcome* outcome) const {
+  std::vector<OutputSpec> outputs;
+  std::vector<Tensor> own, original;
+  for (const auto& [name, tensor] : recorded) {
+    if (!tensor.type->is_floating) continue;
+    outputs.push_back({name, tensor.type, tensor.shape});
+    own.push_back(FIBSHIM_TRY(buffers->read(name, tensor.type, tensor.shape)));
+    original.push_back(tensor);
   }
+  if (outputs.empty()) return {};
+  const auto largest = [](const std::vector<Comparison>& comparisons) {
+    return std::ranges::max(comparisons, {}, &Comparison::largest_distance).largest_distance;
+  };
+  if (has_reference()) {
+    outcome->original_distance = largest(FIBSHIM_TRY(compare_outputs(data, outputs, original, {})));
+  }
+  outcome->solution_distance =
+      largest(FIBSHIM_TRY(compare_outputs(data, outputs, own, std::move(recorded))));
   return {};
 }
 
@@ -544,6 +580,8 @@ void merge(const CaseOutcome& other, CaseOutcome* outcome) {
   outcome->max_absolute_error = std::max(outcome->max_absolute_error, other.max_absolute_error);
   outcome->max_relative_error = std::max(outcome->max_relative_error, other.max_relative_error);
   outcome->matched_ratio = std::min(outcome->matched_ratio, other.matched_ratio);
+  outcome->original_distance = std::max(outcome->original_distance, other.original_distance);
+  outcome->solution_distance = std::max(outcome->solution_distance, other.solution_distance);
   outcome->bytes = std::max(outcome->bytes, other.bytes);
   outcome->is_gpu_lost = outcome->is_gpu_lost || other.is_gpu_lost;
   // The slowest way of being called is the one to answer for.

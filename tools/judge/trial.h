@@ -22,6 +22,7 @@ struct TrialOptions {
   int device = 0;
   int runs = 3;  // of each case, each with other inputs
   std::optional<double> atol, rtol, required_matched_ratio;
+  bool measures_distances = false;  // CaseOutcome::original_distance, solution_distance
   std::string python;     // whose torch runs the definition's reference; "": the native reference
   std::string data_root;  // of recorded workloads' safetensors
   std::string
@@ -45,7 +46,10 @@ struct CaseOutcome {
   double original_ms = 0;  // the same of the original, where `bench` has one
   std::vector<double> trial_ms;
   double lowest_ms = 0, highest_ms = 0;  // the 10th and the 90th percentile of all iterations
-  int64_t bytes = 0;                     // moved by a launch at least: each input and output once
+  // If floating-point outputs of the original were recorded: the tolerance that separates them from
+  // the reference, and the solution from them. Less than 0 if not known.
+  double original_distance = -1, solution_distance = -1;
+  int64_t bytes = 0;  // moved by a launch at least: each input and output once
 };
 
 inline constexpr char kPassed[] = "PASSED";
@@ -96,6 +100,14 @@ class Trial {
   Tolerance tolerance_of(const OutputSpec& output) const;
   Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs,
                        DeviceBuffers* buffers, CaseOutcome* outcome);
+  // Each output beside what it must be: as told, or by the reference.
+  Result<std::vector<Comparison>> compare_outputs(const CaseData& data,
+                                                  const std::vector<OutputSpec>& outputs,
+                                                  const std::vector<Tensor>& found,
+                                                  std::map<std::string, Tensor> told) const;
+  // `recorded`: what the original has put out for these inputs.
+  Result<void> measure_distances(const CaseData& data, std::map<std::string, Tensor> recorded,
+                                 DeviceBuffers* buffers, CaseOutcome* outcome) const;
   Result<void> measure(CUfunction kernel, const Launch& launch, CaseOutcome* outcome);
 
   Gpu* gpu_;
