@@ -107,6 +107,22 @@ models: $(REAPER) $(BUILD)/setup-test ## check the models of the lock-free proto
 engines: all ## get published engines by pip, write the tables of their kernels, show what our patterns fit, and fail where one fits nothing: ENGINE=vllm
 	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/engines/engines.py all $(ENGINE)
 
+# Without torch, which its loader imports and does not call: `pip install flashinfer-bench` alone takes gigabytes.
+BENCH_VENV := $(BUILD)/flashinfer_bench
+$(BENCH_VENV)/installed:
+	$(call say,PIP,flashinfer-bench)
+	$(Q)python3 -m venv $(BENCH_VENV)
+	$(Q)$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check pydantic safetensors numpy
+	$(Q)$(BENCH_VENV)/bin/pip install -q --disable-pip-version-check --no-deps flashinfer-bench
+	$(Q)touch $@
+
+.PHONY: flashinfer-bench
+flashinfer-bench: all $(HOSTS) $(SIM_LIB) $(BENCH_VENV)/installed ## get flashinfer-bench by pip, and let its loader read what `fibshim record --tensors` keeps on the simulated driver
+	$(Q)rm -rf $(BUILD)/workloads
+	$(Q)$(BUILD)/bin/fibshim record --simulate -o $(BUILD)/workloads.jsonl -c $(BUILD)/config/pytorch --tensors $(BUILD)/workloads --tensors-keep shape:2 \
+	  -- $(BUILD)/tests/hosts/shadow_host 400
+	$(Q)$(BENCH_VENV)/bin/python tests/gpu/workloads.py check $(BUILD)/workloads
+
 mutations: all $(REAPER) $(TEST_PROGRAMS) ## prove that the tests see faults: each of tests/mutations in a copy of the tree; MUTATIONS=name
 	$(Q)tests/mutations/run.py --build $(BUILD) $(MUTATIONS)
 
