@@ -8,6 +8,7 @@ claim ("batch_invariant": true) that does not hold.
 import argparse
 import collections
 import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -25,14 +26,17 @@ WITHOUT_PATTERNS = {"cublas"}
 
 HELD = {"INVARIANT", "NOT_JUDGED", "SKIPPED"}
 PROCESSES = max(1, min(8, (os.cpu_count() or 1) // 2))  # of one folder at a time
-SHARED = pathlib.Path(__file__).resolve().parents[2] / "config/shared"
+CONFIG = pathlib.Path(__file__).resolve().parents[2] / "config"
 
 
 def judge(build, folder, work):
     path = build / "config" / folder
     if folder in WITHOUT_PATTERNS:
         path = pathlib.Path(shutil.copytree(path, os.path.join(work, folder), ignore=shutil.ignore_patterns("patterns")))
-    solutions = {one["name"]: one for one in (json.loads(file.read_text()) for file in path.glob("solutions/**/*.json"))}
+    solutions, places = {}, {}
+    for file in path.glob("solutions/**/*.json"):
+        one = json.loads(file.read_text())
+        solutions[one["name"]], places[one["name"]] = one, str(file.parent.relative_to(path))
     definitions = sorted({one["definition"] for one in solutions.values()})
 
     def judge_some(names):
@@ -48,7 +52,8 @@ def judge(build, folder, work):
     with concurrent.futures.ThreadPoolExecutor(PROCESSES) as pool:
         records = [one for some in pool.map(judge_some, parts) for one in some]
     for one in records:
-        one["folder"], one["kernel"] = folder, solutions[one["solution"]]["launch"]["kernel"]
+        one["folder"], one["place"] = folder, places[one["solution"]]
+        one["kernel"] = solutions[one["solution"]]["launch"]["kernel"]
         one["batches"] = [min(one["batches"]), max(one["batches"])] if one["batches"] else []
     return records
 
@@ -78,22 +83,29 @@ def report(folder, records, took):
     sys.stdout.flush()
 
 
-def templates():
-    """Templates of solutions, with a regular expression of their kernels' names; the most specific first."""
+@functools.cache
+def templates(folder):
+    """(place, template, regular expression of its kernels' names) of the folder's `parts`; the most specific first."""
     out = []
-    for path in sorted(SHARED.glob("*/*.json.in")):
-        named = re.search(r'"kernel": "([^"]*)"', path.read_text())
-        if named:
-            words = re.split(r"@\w+@", named[1])
-            out.append((len("".join(words)), path, re.compile(r"\w*".join(map(re.escape, words)))))
-    return [(path, kernels) for _, path, kernels in sorted(out, key=lambda one: -one[0])]
+    for line in (CONFIG / folder / "parts").read_text().splitlines():
+        place, template, _, *columns = line.split("#")[0].split() or [""] * 3
+        if not place.startswith("solutions/"):
+            continue
+        path = next(path for path in (CONFIG / folder / template, CONFIG / template) if path.exists())
+        kernel = re.search(r'"kernel": "([^"]*)"', path.read_text())[1]
+        for name, _, value in (column.partition("=") for column in columns):
+            kernel = kernel.replace(f"@{name}@", "" if value == "-" else value)
+        words = re.split(r"@\w+@", kernel)
+        out.append((len("".join(words)), place, path, re.compile(r"\w*".join(map(re.escape, words)))))
+    return [one[1:] for one in sorted(out, key=lambda one: -one[0])]
 
 
 def by_template(records):
     """Template -> how many solutions of it have which status."""
-    known, out = templates(), collections.defaultdict(collections.Counter)
+    out = collections.defaultdict(collections.Counter)
     for record in records:
-        path = next((path for path, kernels in known if kernels.fullmatch(record["kernel"])), None)
+        path = next((path for place, path, kernels in templates(record["folder"])
+                     if place == record["place"] and kernels.fullmatch(record["kernel"])), None)
         out[path][record["status"]] += 1
     return out
 
@@ -105,8 +117,10 @@ def claim(file):
         if set(counts) != {"INVARIANT"} or '"batch_invariant"' in text:
             print(f"as it is: {path}: {found}")
             continue
-        path.write_text(re.sub(r'^(    )"arguments": \[', r'\1"batch_invariant": true,\n\g<0>', text, count=1, flags=re.M))
-        print(f"claimed: {path}: {found}")
+        text, places = re.subn(r'^(    )"arguments": \[', r'\1"batch_invariant": true,\n\g<0>', text, count=1, flags=re.M)
+        if places:
+            path.write_text(text)
+        print(f"{'claimed' if places else 'claimed in `parts`, or nowhere'}: {path}: {found}")
 
 
 def main():
@@ -133,7 +147,7 @@ def main():
             if args.out:
                 pathlib.Path(args.out).write_text(json.dumps(everything))
     for path, counts in sorted(by_template(everything).items(), key=str):
-        print(f"measured: {path and path.relative_to(SHARED)}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+        print(f"measured: {path and path.relative_to(CONFIG)}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
 
 
 if __name__ == "__main__":
