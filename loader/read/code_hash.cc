@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ constexpr std::string_view kHashed[] = {".text.",      ".nv.constant", ".nv.glob
                                         ".nv.shared.", ".nv.local.",   ".nv.info."};
 constexpr int kCode = 0, kAttributes = 5;  // indexes into it
 constexpr std::string_view kVariables = ".nv.global.init";
+constexpr uint8_t kEntry = 0x10;  // in a symbol's st_other: a kernel
 
 class Reader {
  public:
@@ -222,9 +224,36 @@ bool append_section(const Sections& sections, const Elf64_Shdr& section, int kin
   return true;
 }
 
-std::optional<ImageHash> hash_cubin(std::string_view image) {
+// The names of all kernels but one.
+std::set<std::string_view> other_kernels(const Sections& sections, std::string_view kernel) {
+  std::set<std::string_view> others;
+  for (const Elf64_Shdr& table : sections.all()) {
+    if (table.sh_type != SHT_SYMTAB || table.sh_link >= sections.all().size()) continue;
+    const auto names = sections.bytes_of(sections.all()[table.sh_link]);
+    Elf64_Sym symbol;
+    for (uint64_t i = 0; names && sections.read_symbol(table, i, &symbol); ++i) {
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || (symbol.st_other & kEntry) == 0) continue;
+      const std::string_view name = text_at(*names, symbol.st_name);
+      if (name != kernel) others.insert(name);
+    }
+  }
+  return others;
+}
+
+// Whose section it is, such as ".nv.constant0.f": "f".
+std::string_view owner_of(std::string_view section, int kind) {
+  section.remove_prefix(kHashed[kind].size());
+  if (kHashed[kind].back() == '.') return section;
+  const size_t dot = section.find('.');
+  return dot == std::string_view::npos ? std::string_view() : section.substr(dot + 1);
+}
+
+// Of `kernel` alone, where it is one's name; "": of all.
+std::optional<ImageHash> hash_cubin(std::string_view image, std::string_view kernel) {
   Sections sections(image);
   if (!sections.read()) return std::nullopt;
+  const auto others =
+      kernel.empty() ? std::set<std::string_view>() : other_kernels(sections, kernel);
   bool has_code = false;
   std::vector<ImageHash> hashes;
   std::string digest;
@@ -236,7 +265,8 @@ std::optional<ImageHash> hash_cubin(std::string_view image) {
     const std::string_view name = sections.name_of(target);
     const int kind = kind_of(name);
     if (kind < 0 || (name == kVariables && !is_relocations)) continue;
-    has_code |= kind == kCode;
+    if (!others.empty() && others.count(owner_of(name, kind)) != 0) continue;
+    has_code |= kind == kCode && (kernel.empty() || owner_of(name, kind) == kernel);
     digest.clear();
     append(&digest, kind);
     append(&digest, is_relocations);
@@ -257,14 +287,18 @@ std::optional<ImageHash> hash_cubin(std::string_view image) {
 }  // namespace
 
 std::optional<ImageHash> hash_code(std::string_view image) {
-  if (detect_image_format(image) != ImageFormat::fatbin) return hash_cubin(image);
+  if (detect_image_format(image) != ImageFormat::fatbin) return hash_cubin(image, "");
   const auto fatbin = read_fatbin(image);
   if (!fatbin || fatbin->entries.size() != 1) return std::nullopt;
   const FatbinEntry& entry = fatbin->entries.front();
   if (entry.kind != FatbinEntryKind::elf || entry.raw_bytes > kMaxListedBytes) return std::nullopt;
   std::string memory;
   const auto cubin = unpack_payload(entry, &memory);
-  return cubin ? hash_cubin(*cubin) : std::nullopt;
+  return cubin ? hash_cubin(*cubin, "") : std::nullopt;
+}
+
+std::optional<ImageHash> hash_kernel(std::string_view cubin, std::string_view kernel) {
+  return kernel.empty() ? std::nullopt : hash_cubin(cubin, kernel);
 }
 
 }  // namespace fibshim

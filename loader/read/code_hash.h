@@ -21,4 +21,8 @@ namespace fibshim {
 // no code.
 std::optional<ImageHash> hash_code(std::string_view image);
 
+// The same of one kernel of a cubin: what other kernels stand beside it makes no difference. Functions that no host can launch,
+// and variables, are hashed with it, whether it uses them or not. Nothing: there is no such kernel, or no whole cubin.
+std::optional<ImageHash> hash_kernel(std::string_view cubin, std::string_view kernel);
+
 }  // namespace fibshim

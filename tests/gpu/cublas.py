@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."]
+  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."] [--keep FILE]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -21,6 +21,7 @@ import sys
 import tempfile
 
 from counters import read_counts
+from kept_times import KeptTimes
 
 ROWS = (1, 2, 4, 8, 16, 32)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
@@ -285,6 +286,7 @@ def main():
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float8_e4m3fn"), default="bfloat16")
     parser.add_argument("--bias", action="store_true", help="added to each row")
     parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/cublas`")
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -324,9 +326,12 @@ def main():
         links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n14336_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
         is_replaced = all(of_chain[name, "hit"] > 0 for name in links)
         print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
+    kept = KeptTimes(config)
     for name, before in own.items():
         after = ours[name]
         n, k, m = map(int, name.split())
+        if counts[products.name(n, k), "hit"] > 0:
+            kept.add(products.name(n, k), "cuBLAS", after["us"], before["us"], M=m)
         is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= 2 * before["largest"]
         is_same = after["same_in_graph"] or counts[products.name(n, k), "absorbed"] > 0  # whole, it is summed in another order
         print(f"{'PASS' if is_right and is_same else 'FAIL'} cublas.n{n}.k{k}.m{m}: error {after['mean']:.3e} "
@@ -349,6 +354,8 @@ def main():
             print(f"SKIP cublas.n{n}.k{k}: for this GPU cuBLAS cuts K into other parts: {', '.join(sorted(others))}")
         else:
             print(f"FAIL cublas.n{n}.k{k}: no hits")
+    if args.keep:
+        kept.write_here(args.keep)
     errors = sum(count for (_, outcome), count in counts.items() if outcome.startswith("error"))
     print(f"{'PASS' if errors == 0 else 'FAIL'} cublas: {errors} errors; {dict(counts)}")
     return 0

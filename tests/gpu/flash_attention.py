@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode attention that vLLM leaves to FlashAttention 3, without and with the folder for it (config/flash_attention).
 
-  tests/gpu/flash_attention.py BUILD
+  tests/gpu/flash_attention.py BUILD [--keep FILE]
 
 Each side is a process of its own, makes the same inputs and calls vLLM's own function as its backend does: paged
 keys and values, scheduler metadata, at most 32 parts in captured graphs. Compared are the errors of output and lse from
@@ -23,6 +23,7 @@ import sys
 import tempfile
 
 from counters import read_counts
+from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 PARTS = 32  # of a sequence at most, as in vLLM's graphs
@@ -237,7 +238,9 @@ def child(args):
             batch.schedule()
             turn = iter(range(1 << 30))
             us = graph_us(lambda: batch.attend(next(turn) % layers), moved)
-            out["times"][f"{name}, heads of {head_dim}"] = {"us": us, "moved": moved}
+            out["times"][f"{name}, heads of {head_dim}"] = {
+                "us": us, "moved": moved, "definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{batch.page_size}",
+                "axes": {"batch_size": len(lengths), "num_pages": batch.caches[0].shape[0], "max_pages": -(-longest // batch.page_size)}}
             del batch
     copied = torch.empty(CACHES, device="cuda", dtype=torch.uint8)
     to = torch.empty_like(copied)
@@ -269,6 +272,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
     parser.add_argument("--times", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -297,11 +301,15 @@ def main():
     for outcome, expected in (("fallback_where", 3), ("fallback_no_solution", 1)):  # two kernels, and what merges the parts of one
         found = sum(count for (_, which), count in counts.items() if which == outcome)
         say(found == expected, f"others: {found} of {expected} counted as {outcome}")
+    kept = KeptTimes(args.build / "config/flash_attention")
     for name, before in own["times"].items():
         after = ours["times"][name]
+        kept.add(before["definition"], "FlashAttention 3", after["us"], before["us"], **before["axes"])
         say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us (FlashAttention {before['us']:.2f}; its merge behind our parts "
             f"{without['times'][name]['us']:.2f}), "
             f"{after['moved'] / after['us'] / 1e6:.2f} TB/s of {own['copy'] / 1e12:.2f} that a copy reaches")
+    if args.keep:
+        kept.write_here(args.keep)
     hits = {name: count for (name, outcome), count in counts.items() if outcome == "hit"}
     merged = {"decode_combine_d64", "decode_combine_d128"}
     say(len(hits) >= 13 and merged <= hits.keys(), f"hits: {hits}")

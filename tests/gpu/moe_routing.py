@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM's routing of tokens to experts on the GPU: the kernels of a vLLM 0.25 or 0.33 wheel in captured graphs, alone, and as one under the shim.
 
-  tests/gpu/moe_routing.py BUILD KERNELS [--out FILE] [--no-times]
+  tests/gpu/moe_routing.py BUILD KERNELS [--out FILE] [--keep FILE] [--no-times]
 
 KERNELS is _moe_C_stable_libtorch.abi3.so of the wheel, a cubin or fatbin of it, or a folder of such. The kernels are launched by the
 driver, as vLLM's host code launches them. Each side is a process of its own and makes the same inputs. All bytes that the kernels
@@ -23,6 +23,7 @@ import torch
 
 from counters import read_counts
 from graph_time import graph_us, nodes_for
+from kept_times import KeptTimes
 from report import Report
 from solutions import Kernel, cuda
 
@@ -62,6 +63,22 @@ def images_of(path):
         header, size = struct.unpack_from("<HQ", data, at + 6)
         yield data[at:at + header + size]
         at = data.find(FATBIN, at + max(header + size, 4))
+
+
+def padded_of(choices, experts, block_size):
+    return choices + min(choices, experts) * (block_size - 1)
+
+
+def is_small(experts, choices):
+    return experts <= 64 and choices < 1024
+
+
+def keep(kept, key, us, original_us):
+    (experts, topk, renormalize), block_size, tokens, dtype, _, _ = key
+    padded = padded_of(tokens * topk, experts, block_size)
+    name = (f"moe_routing{'_small' if is_small(experts, tokens * topk) else ''}_e{experts}_k{topk}_b{block_size}_n{int(renormalize)}"
+            f"{'_fp32' if dtype == 'float32' else ''}")
+    kept.add(name, "vLLM", us, original_us, num_tokens=tokens, max_num_tokens_padded=padded, max_num_blocks=-(-padded // block_size))
 
 
 class WheelKernel(Kernel):
@@ -109,7 +126,7 @@ class Case:
             logits[1::4, 3] = float("inf")
             logits[2::4, ::2] = -float("inf")
         self.logits = logits.to(dtype)
-        self.padded = self.choices + min(self.choices, self.experts) * (block_size - 1)
+        self.padded = padded_of(self.choices, self.experts, block_size)
         self.lengths = {"weights": self.choices, "ids": self.choices, "indices": self.choices, "sorted": self.padded,
                         "expert_ids": -(-self.padded // block_size), "total": 1}
         if not self.is_small():
@@ -121,7 +138,7 @@ class Case:
 
     def is_small(self):
         """vLLM's choice."""
-        return self.experts <= 64 and self.choices < 1024
+        return is_small(self.experts, self.choices)
 
     def poison(self):
         for memory in self.memory.values():
@@ -245,6 +262,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("kernels", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -261,7 +279,7 @@ def main():
     report.check("every chain in a graph is one launch",
                  [f"{found(outcome)} nodes are {outcome}, not {count}" for outcome, count in wanted.items() if found(outcome) != count] +
                  [f"{key}: {count}" for key, count in counts.items() if key[1] not in ("hit", "absorbed")])
-    table = {}
+    table, kept = {}, KeptTimes(build / "config/vllm")
     for experts, dtype in itertools.product((model[0] for model in MODELS), ("bfloat16", "float32")):
         own = {key: (alone["found"][key], as_one["found"][key]) for key in as_one["found"] if key[0][0] == experts and key[3] == dtype}
         report.check(f"{experts} experts, {dtype}: the same bytes",
@@ -276,11 +294,14 @@ def main():
             if mine["us"] is None:
                 continue
             table[name_of(key)] = {"us": mine["us"], "alone_us": his["us"]}
+            keep(kept, key, mine["us"], his["us"])
             print(f"{name_of(key)}: {mine['us']:.2f} us, vLLM's {his['us']:.2f}", flush=True)
             if mine["us"] >= his["us"]:
                 slower.append(f"{name_of(key)}: {mine['us']:.2f} us, vLLM's {his['us']:.2f}")
         if any(mine["us"] is not None for _, mine in own.values()):
             report.check(f"{experts} experts, {dtype}: faster as one", slower)
+    if args.keep:
+        kept.write_here(args.keep)
     if args.out:
         args.out.write_text(json.dumps(table, indent=1))
     return report.finish()

@@ -3,9 +3,10 @@ import ctypes
 import glob
 import json
 import os
-import re
 
 import torch
+
+from expressions import evaluate
 
 cuda = ctypes.CDLL("libcuda.so.1")
 
@@ -74,15 +75,6 @@ TYPES = {
     **{f"{name}_{unit}_stride": ctypes.c_int64
        for name in ("query", "key", "query_out", "key_out") for unit in ("token", "head")},
 }
-
-
-def evaluate(expression, names):
-    """A geometry or where expression of the folder's language: whole numbers."""
-    if isinstance(expression, int):
-        return expression
-    text = re.sub(r"!(?!=)", " not ", expression.replace("&&", " and ").replace("||", " or ")).replace("/", "//")
-    functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b)}
-    return int(eval(text, {"__builtins__": {}}, {**functions, **names}))  # from this repository's own folders
 
 
 class Solution:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The sum of a product's parts and the norm behind it as one kernel (config/vllm), beside the two that they are one for one.
 
-    sum_norm.py [--clusters N,N...] [--rows M,M...]
+    sum_norm.py [--clusters N,N...] [--rows M,M...] [--keep FILE]
 
 All bytes must be the same. Timed are replayed graphs, each kernel of which may begin before the one before it has ended: of the
 sum and the norm alone, and of a layer's down, sum, norm, and qkv, whose weights L2 does not hold. A cluster of so many blocks
@@ -17,6 +17,7 @@ import torch
 
 from counters import BUILD
 from graph_time import graph_us
+from kept_times import KeptTimes
 from report import Report
 from solutions import evaluate, load_all
 
@@ -112,6 +113,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clusters", type=numbers, default=[1, 2, 4, 8])
     parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     options = parser.parse_args()
     report = Report("sum_norm")
     if torch.cuda.get_device_capability() != (9, 0):
@@ -133,12 +135,16 @@ def main():
                              for name in case.kept if not torch.equal(found[name], expected[name])]
     own = Case(solutions, "add2_rmsnorm_sum", 4, 1).solution().launch_block["cluster"][0]
     shown = lambda times: ", ".join(f"{us:.2f} by {blocks}{'*' if blocks == own else ''}" for blocks, us in times.items())
+    kept = KeptTimes(os.path.join(BUILD, "config/vllm"))
     with report.phase("times"):
         for (kind, splits), rows in itertools.product((("add_rmsnorm", 2), ("add_rmsnorm", 4), ("add2_rmsnorm_sum", 4)), options.rows):
             case = Case(solutions, kind, splits, rows)
             moved = 4 * case.parts.numel()
             times = {blocks: graph_us(lambda: case.as_one(blocks), moved) for blocks in options.clusters}
-            print(f"{kind}, {splits} parts, {rows} rows: {graph_us(case.one_for_one, moved):.2f} us as two, {shown(times)}", flush=True)
+            as_two = graph_us(case.one_for_one, moved)
+            print(f"{kind}, {splits} parts, {rows} rows: {as_two:.2f} us as two, {shown(times)}", flush=True)
+            if own in times:
+                kept.add(case.solution().definition, "as two", times[own], as_two, batch_size=rows)
         weights = [[(0.02 * torch.randn(n, k, device="cuda")).bfloat16() for n, k in ((HIDDEN, WIDE), (QKV, HIDDEN))]
                    for _ in range(LAYERS)]
         for rows in (rows for rows in options.rows if rows <= 32):
@@ -146,6 +152,8 @@ def main():
             us = in_a_layer(case, weights)
             times = {blocks: us(lambda: case.as_one(blocks)) for blocks in options.clusters}
             print(f"down, sum, norm, qkv, {rows} rows: {us(case.one_for_one):.2f} us as two, {shown(times)}", flush=True)
+    if options.keep:
+        kept.write_here(options.keep)
     return report.finish()
 
 

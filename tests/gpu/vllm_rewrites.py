@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rewrites of vLLM's kernels on the GPU: the kernels of a vLLM wheel in captured graphs, alone, replaced one for one, and as one.
 
-  tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [WHAT...]
+  tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE] [WHAT...]
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope; all, if left
 out. In place of the two kernels of rope that torch.compile makes are two like them, by Triton, whose code the folder is told.
@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 from counters import read_counts
+from kept_times import KeptTimes
 
 EPS = 1e-5
 FP8_MAX = 448.0
@@ -252,6 +253,18 @@ WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, Fa
         "qk": (Heads, False), "rope": (Rotation, False)}
 
 
+def described(what, size, rows):
+    """The definition, and the values of its variable axes."""
+    kind, per_token = WHAT[what]
+    if issubclass(kind, Heads):
+        heads, kv_heads = size
+        row = "" if kind is Heads else f"_r{(heads + 2 * kv_heads) * kind.HEAD}"
+        name = ("qk_rmsnorm_rope_append" if kind is Heads else "rope_append") + f"{row}_q{heads}_kv{kv_heads}_d{kind.HEAD}"
+        return name, {"num_tokens": rows, "max_seq_len": kind.POSITIONS, "num_pages": kind.PAGES, "page_size": kind.PAGE}
+    name, axis = ("fused_add_rmsnorm", "batch_size") if kind is Norm else ("silu_and_mul", "num_tokens")
+    return f"{name}_then_quant{'_per_token' if per_token else ''}_h{size}", {axis: rows}
+
+
 def child(args):
     import torch
     from graph_time import graph_us
@@ -278,7 +291,7 @@ def child(args):
                 error = (case.outputs()["output"].double() - case.exact()).abs()
                 digest = {name: (tensor.contiguous().view(torch.uint8).cpu() if rows <= 512 else None)
                           for name, tensor in case.outputs().items()}
-                out[f"{what} {size} {rows}"] = {"bytes": digest, "error": error.mean().item(),
+                out[f"{what} {size} {rows}"] = {"bytes": digest, "error": error.mean().item(), "described": described(what, size, rows),
                                                 "us": graph_us(case.run, case.moved_bytes())}
                 del graph
     torch.save(out, args.child)
@@ -321,6 +334,7 @@ def main():
     parser.add_argument("kernels", type=pathlib.Path)
     parser.add_argument("what", nargs="*")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--compile", help=argparse.SUPPRESS)
     args = parser.parse_intermixed_args()
@@ -350,12 +364,14 @@ def main():
         as_one, counted = side(args, "as one", {**shim, "FIBSHIM_CONFIG": whole})
     print("counted", counted_singly, counted)
     failed = 0 if counted.get("absorbed") and "fallback_graph" not in counted else 1
-    table = {}
+    table, kept = {}, KeptTimes(build / "config/vllm")
     for key, mine in as_one.items():
         his = alone[key]
         differ = {name: (mine["bytes"][name] != value).float().mean().item()
                   for name, value in his["bytes"].items() if value is not None}
         others = his["us"], singly[key]["us"]
+        definition, axes = mine["described"]
+        kept.add(definition, "vLLM", mine["us"], his["us"], **axes)
         limit = WHAT[key.split()[0]][0].most_that_differ
         is_good = mine["us"] <= min(others) and mine["error"] <= his["error"] * 1.01 and max(differ.values(), default=0) <= limit
         failed += not is_good
@@ -364,6 +380,8 @@ def main():
         shown = " ".join(f"{name} {share:.1e}" for name, share in differ.items() if share)
         print(f"{'ok  ' if is_good else 'FAIL'} {key}: {mine['us']:.2f} us; vLLM {others[0]:.2f}, one for one {others[1]:.2f}; "
               f"error {mine['error']:.3e}, vLLM {his['error']:.3e}; bytes that differ: {shown or 'none'}")
+    if args.keep:
+        kept.write_here(args.keep)
     if args.out:
         args.out.write_text(json.dumps(table, indent=1))
     print(f"{'FAIL' if failed else 'PASS'} vllm_rewrites: {failed} of {len(table)} cases")

@@ -42,6 +42,26 @@ TEST(CodeHash, DiffersWithEachByteOfWhatItCovers) {
   EXPECT_GT(covered, 512u);
 }
 
+TEST(CodeHash, OfAKernelDoesNotChangeWithWhatStandsBesideIt) {
+  const std::string alone = read_image("code_plain");
+  const std::string beside = read_image("code_beside");
+  const auto code = hash_kernel(alone, "add");
+  ASSERT_TRUE(code);
+  EXPECT_NE(hash_code(alone), hash_code(beside));
+  EXPECT_EQ(hash_kernel(beside, "add"), code);
+  EXPECT_NE(hash_kernel(beside, "other"), code);
+  EXPECT_FALSE(hash_kernel(alone, "other"));
+  EXPECT_FALSE(hash_kernel(alone, ""));
+  EXPECT_FALSE(hash_kernel(alone.substr(0, alone.size() / 2), "add"));
+}
+
+TEST(CodeHash, OfAKernelIsThatOfItsCodeAndVariables) {
+  const auto code = hash_kernel(read_image("code_first"), "triton_add_3");
+  ASSERT_TRUE(code);
+  EXPECT_EQ(hash_kernel(read_image("code_second"), "triton_add_17"), code);
+  EXPECT_NE(hash_kernel(read_image("code_other"), "triton_add_3"), code);
+}
+
 TEST(CodeHash, OfAFatbinIsThatOfTheOnlyCubinInIt) {
   const auto code = hash_code(read_image("sm_90.cubin"));
   ASSERT_TRUE(code);

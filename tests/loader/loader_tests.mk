@@ -1,18 +1,21 @@
 # Images that the loader's tests read, compiled from tests/loader/data.
 
 # One kernel as a just-in-time compiler may make it again, and another one.
-CODE_IMAGES := $(addprefix $(BUILD)/tests/data/loader/code_,first second other)
+CODE_IMAGES := $(addprefix $(BUILD)/tests/data/loader/code_,first second other plain beside)
 $(BUILD)/tests/data/loader/code_first: CODE_FLAGS = -DNAME=triton_add_3
 $(BUILD)/tests/data/loader/code_second: CODE_FLAGS = -DNAME=triton_add_17 -lineinfo -DFILE_NAME='"/another/folder/file"'
 $(BUILD)/tests/data/loader/code_other: CODE_FLAGS = -DNAME=triton_add_3 -DADDED=2
+$(BUILD)/tests/data/loader/code_plain: CODE_FLAGS = -DNAME=add -DPLAIN
+$(BUILD)/tests/data/loader/code_beside: CODE_FLAGS = -DNAME=add -DPLAIN -DBESIDE
 $(CODE_IMAGES): tests/loader/data/named.cu | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)/$(@F).d && cp $< $(@D)/$(@F).d/
 	$(Q)$(NVCC) -cubin -arch=sm_90 $(CODE_FLAGS) -o $@ $(@D)/$(@F).d/$(<F)
 
-LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,only_sm_90.fatbin sm_75.cubin sm_80.cubin sm_90.cubin \
-  sm_90a.cubin sm_100.cubin ptx plain.fatbin compressed.fatbin $(foreach sm,75 80 90 100 121,tables.sm_$(sm).cubin \
-  relocatable.sm_$(sm).cubin))
+READ_SMS   := 75 80 89 90 90a 100 103 120
+TABLES_SMS := 75 80 89 90 100 103 120 121
+LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,only_sm_90.fatbin ptx plain.fatbin compressed.fatbin \
+  $(foreach sm,$(READ_SMS),sm_$(sm).cubin) $(foreach sm,$(TABLES_SMS),tables.sm_$(sm).cubin relocatable.sm_$(sm).cubin))
 
 # Every row below is one nvcc run: image, flags, source.
 define loader_test_image
@@ -22,9 +25,9 @@ $(BUILD)/tests/data/loader/$(1): tests/loader/data/$(or $(3),kernels).cu | $(SET
 	$$(Q)$$(NVCC) $(2) -o $$@ $$<
 endef
 SM90_AND_PTX := -gencode arch=compute_90$(comma)code=sm_90 -gencode arch=compute_90$(comma)code=compute_90
-$(foreach sm,75 80 90 90a 100,$(eval $(call loader_test_image,sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
-$(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,tables.sm_$(sm).cubin,-cubin -arch=sm_$(sm),tables)))
-$(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,relocatable.sm_$(sm).cubin,-dc -cubin -arch=sm_$(sm),tables)))
+$(foreach sm,$(READ_SMS),$(eval $(call loader_test_image,sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
+$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_image,tables.sm_$(sm).cubin,-cubin -arch=sm_$(sm),tables)))
+$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_image,relocatable.sm_$(sm).cubin,-dc -cubin -arch=sm_$(sm),tables)))
 $(eval $(call loader_test_image,ptx,-ptx -arch=compute_90))
 $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX)))
 $(eval $(call loader_test_image,only_sm_90.fatbin,-fatbin -compress-mode=size -Xfatbin=-compress-all -gencode arch=compute_90$(comma)code=sm_90))

@@ -173,7 +173,7 @@ TEST_F(Measured, SizesAtWhichASolutionIsSlowerAreAWarning) {
 TEST_F(Measured, MistakesAreErrorsOfAFolderThatLoads) {
   change("\"us\":2.5", "\"us\":\"2.5\"");
   EXPECT_EQ(findings(1),
-            (std::set<std::string>{"schema 6:28 \"us\" does not fit the schema: Value type not "
+            (std::set<std::string>{"schema 5:28 \"us\" does not fit the schema: Value type not "
                                    "permitted by 'type' constraint."}));
   write_text(path(), "{\"format\": 1,\n]");
   const auto found = findings(1);

@@ -33,6 +33,9 @@ int bench_command(int argc, const char* const* argv) {
       "--keep", &options.keeps,
       "keep the times in DIR/measurements.json, from which `fibshim check` says what was never "
       "measured, and which sizes a solution is too slow for");
+  line.option("--keep-from", &options.kept_from, "FILE",
+              "time nothing: keep the times of FILE, of the form of measurements.json, as times of "
+              "the folder's solutions as they are now");
   line.flag("--warm", &is_warm, "do not flush the L2 cache between launches");
   line.flag("--graph", &options.trial.uses_graph,
             "time launches inside a replayed graph, as engines run them; implies --warm");

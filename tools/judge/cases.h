@@ -17,6 +17,7 @@ struct JudgeOptions {
   std::string output;
   std::string tolerances;  // from recorded outputs: "show", "write", or ""
   bool keeps = false;      // keep the times in the folder's measurements.json
+  std::string kept_from;   // file of times that were measured elsewhere, to keep there; "": none
   double timeout_s = 300;
   bool wants_json = false;
   bool is_quiet = false;

@@ -59,6 +59,14 @@ class Judge {
       return kExitWrong;
     }
     if (options_.checks_references) return check_references(folder_, options_, command_);
+    if (!options_.kept_from.empty()) {
+      if (!kept_.read(folder_.model, command_) ||
+          !kept_.add_from(options_.kept_from, folder_.model, command_)) {
+        return kExitWrong;
+      }
+      report_kept();
+      return kExitFine;
+    }
     const std::string& path = options_.originals.empty() ? options_.recording : options_.originals;
     if (!path.empty()) {
       auto recording = tools::read_recording(path);
@@ -95,7 +103,7 @@ class Judge {
     for (const uint32_t solution : chosen_) {
       const size_t before = records_.size();
       if (!judge_solution(solution)) return kExitWrong;
-      if (options_.keeps && !kept_.add(folder_.model.solutions[solution], context_,
+      if (options_.keeps && !kept_.add(folder_.model, folder_.model.solutions[solution], context_,
                                        std::span(records_).subspan(before), command_)) {
         return kExitWrong;
       }
@@ -369,7 +377,7 @@ class Judge {
                   definition.op_type,
                   solution.name.name,
                   solution.author,
-                  images_digest(solution),
+                  images_digest(folder_.model, solution),
                   {},
                   {},
                   {}};
@@ -432,11 +440,14 @@ class Judge {
     return true;
   }
 
+  void report_kept() const {
+    if (options_.is_quiet) return;
+    print_message(command_, fmt::format("{} kept in {}", tools::counted(kept_.count(), "time"),
+                                        tools::printable(kMeasurementsFile)));
+  }
+
   int report() {
-    if (options_.keeps && !options_.is_quiet) {
-      print_message(command_, fmt::format("{} kept in {}", tools::counted(kept_.count(), "time"),
-                                          tools::printable(kMeasurementsFile)));
-    }
+    if (options_.keeps) report_kept();
     if (!options_.is_quiet) {
       for (const std::string& skip : skips_) print_message(command_, tools::printable(skip));
       if (resumed_ > 0) {

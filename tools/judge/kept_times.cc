@@ -1,5 +1,7 @@
 #include "tools/judge/kept_times.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tools/base/files.h"
@@ -41,8 +43,9 @@ bool KeptTimes::read(const FolderModel& model, const char* command) {
   return found.error_count() == 0;
 }
 
-bool KeptTimes::add(const SolutionSpec& solution, const RecordContext& context,
-                    std::span<const Json> records, const char* command) {
+bool KeptTimes::add(const FolderModel& model, const SolutionSpec& solution,
+                    const RecordContext& context, std::span<const Json> records,
+                    const char* command) {
   std::map<std::string, Measurement> by_original;
   for (const Json& record : records) {
     const std::string status = text_at(record, "/evaluation/status");
@@ -55,7 +58,7 @@ bool KeptTimes::add(const SolutionSpec& solution, const RecordContext& context,
     const std::string date = text_at(record, "/evaluation/timestamp").substr(0, 10);
     measurement = {solution.definition.name,
                    solution.name.name,
-                   images_digest(solution),
+                   images_digest(model, solution),
                    context.device.name,
                    context.device.sm,
                    cuda_version(context.device.driver_version),
@@ -73,6 +76,38 @@ bool KeptTimes::add(const SolutionSpec& solution, const RecordContext& context,
     count_ += measurement.times.size();
     merge_measurement(std::move(measurement), &file.kept);
   }
+  return write(file, command);
+}
+
+bool KeptTimes::add_from(const std::string& path, const FolderModel& model, const char* command) {
+  const auto text = read_file(path, kMaxJsonBytes);
+  if (!text) {
+    print_message(command, printable(text.error().message));
+    return false;
+  }
+  Diagnostics found;
+  std::vector<Measurement> measurements = parse_measurements(*text, &path, &found);
+  for (const Diagnostic& one : found.all()) {
+    print_message(command, printable(format_diagnostic(one)));
+  }
+  if (found.error_count() > 0) return false;
+  for (Measurement& one : measurements) {
+    const auto solution = std::ranges::find_if(model.solutions, [&](const SolutionSpec& each) {
+      return each.name.name == one.solution && each.definition.name == one.definition;
+    });
+    if (solution == model.solutions.end()) {
+      print_message(command, printable(path + ": the folder has no solution \"" + one.solution +
+                                       "\" of \"" + one.definition + "\""));
+      return false;
+    }
+    one.images = images_digest(model, *solution);
+    count_ += one.times.size();
+    merge_measurement(std::move(one), &files_[solution->folder].kept);
+  }
+  return std::ranges::all_of(files_, [&](const File& file) { return write(file, command); });
+}
+
+bool KeptTimes::write(const File& file, const char* command) const {
   const std::string why = tools::write_file(file.path, measurements_text(file.kept));
   if (!why.empty()) print_message(command, printable(file.path + ": " + why));
   return why.empty();

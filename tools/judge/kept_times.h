@@ -16,8 +16,12 @@ class KeptTimes {
 
   // Adds the times of the records, which are all of this solution, and rewrites the file. Prints a message and returns
   // false if that fails.
-  bool add(const SolutionSpec& solution, const RecordContext& context,
+  bool add(const FolderModel& model, const SolutionSpec& solution, const RecordContext& context,
            std::span<const nlohmann::ordered_json> records, const char* command);
+
+  // Adds the times of a file of the same form that another program has measured. Each belongs to the folder's present solution
+  // of that name, whatever the file has for "images". Prints a message and returns false if the folder has no such solution.
+  bool add_from(const std::string& path, const FolderModel& model, const char* command);
 
   size_t count() const { return count_; }
 
@@ -26,6 +30,8 @@ class KeptTimes {
     std::string path;
     std::vector<Measurement> kept;
   };
+  bool write(const File& file, const char* command) const;
+
   std::vector<File> files_;  // one for each folder
   size_t count_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
+#include "loader/read/code_hash.h"
 #include "tools/lint/schema.h"
 
 namespace fibshim {
@@ -125,16 +126,17 @@ class Reporter {
   }
 
  private:
-  static std::vector<const Measurement*> of_solution(const SolutionSpec& solution,
-                                                     const std::vector<Measurement>& all) {
+  std::vector<const Measurement*> of_solution(const SolutionSpec& solution,
+                                              const std::vector<Measurement>& all) {
     std::vector<const Measurement*> out;
-    const std::string images = images_digest(solution);
     for (const Measurement& one : all) {
-      if (one.solution == solution.name.name && one.definition == solution.definition.name &&
-          one.images == images) {
+      if (one.solution == solution.name.name && one.definition == solution.definition.name) {
         out.push_back(&one);
       }
     }
+    if (out.empty()) return out;
+    const std::string images = images_digest(model_, solution);
+    std::erase_if(out, [&](const Measurement* one) { return one->images != images; });
     return out;
   }
 
@@ -157,7 +159,7 @@ class Reporter {
     std::map<uint32_t, std::vector<std::string>> missing;  // by the images' architecture
     size_t count = 0;
     for (const SolutionSpec& solution : model_.solutions) {
-      if (solution.folder != folder) continue;
+      if (solution.folder != folder || solution.error_code != ErrorCode::success) continue;
       ++count;
       const auto measured = of_solution(solution, all);
       const std::set<uint32_t> known = measured_sms(solution, measured);
@@ -223,9 +225,15 @@ class Reporter {
 
 }  // namespace
 
-std::string images_digest(const SolutionSpec& solution) {
+std::string images_digest(const FolderModel& model, const SolutionSpec& solution) {
   std::string all;
-  for (const SolutionImage& image : solution.images) all += sha256_hex(image.hash);
+  for (const SolutionImage& image : solution.images) {
+    const auto content = model.folders[solution.folder].root.read(image.relative, kMaxImageBytes);
+    const auto code = content && image.kind == ImageKind::cubin
+                          ? hash_kernel(content->bytes, solution.kernel.name)
+                          : std::nullopt;
+    all += code ? fmt::format("{:016x}{:016x}", code->high, code->low) : sha256_hex(image.hash);
+  }
   return sha256_hex(sha256(all));
 }
 

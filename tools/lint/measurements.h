@@ -25,8 +25,9 @@ struct Measurement {
   std::vector<MeasuredTime> times;
 };
 
-// Identifies the images of a solution: a hash over their sums.
-std::string images_digest(const SolutionSpec& solution);
+// Identifies what a solution runs: a hash over the code of its kernel in each image or, for an image that is no cubin, the
+// image's sum. The image's other kernels make no difference.
+std::string images_digest(const FolderModel& model, const SolutionSpec& solution);
 
 // Reports faults under Rule::schema, and then returns nothing. `file`: the file as Marks name it.
 std::vector<Measurement> parse_measurements(std::string_view text, const std::string* file,

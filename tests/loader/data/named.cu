@@ -5,6 +5,11 @@
 #define ADDED 1
 #endif
 
+#ifdef PLAIN
+extern "C" __global__ void NAME(float* out, int count) {
+  if (static_cast<int>(threadIdx.x) < count) out[threadIdx.x] += ADDED;
+}
+#else
 __constant__ float scale[4] = {1, 2, 3, 4};
 __device__ int launches;
 
@@ -19,3 +24,14 @@ extern "C" __global__ void NAME(float* out, int count) {
   if (static_cast<int>(threadIdx.x) < count) out[threadIdx.x] += scale[count % 4] + ADDED;
   if (count > 1000) printf("%s: %s\n", file_name, message);
 }
+#endif
+
+#ifdef BESIDE
+extern "C" __global__ void before_it(int* out) { *out = 1; }
+extern "C" __global__ void other(float* out, const float* in) {
+  __shared__ float tile[32];
+  tile[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = tile[31 - threadIdx.x];
+}
+#endif

@@ -392,6 +392,28 @@ TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
   EXPECT_EQ(read_text(file), broken);
 }
 
+// Without a GPU, which another program had.
+TEST_F(Judge, BenchKeepsTimesOfOthers) {
+  write_norm("norm_right");
+  const std::string from = folder_ / "times.json";
+  const auto keep = [&](const std::string& solution) {
+    write_text(from,
+               R"({"format": 1, "measurements": [{"definition": "rmsnorm_h64", "solution": ")" +
+                   solution + R"(", "images": ")" + std::string(64, '0') +
+                   R"(", "gpu": "NVIDIA H200", "sm": 90, "driver": "13.0",
+                         "date": "2026-11-22", "mode": "bench-graph", "original": "engine-norm",
+                         "times": [{"axes": {"batch_size": 64}, "us": 9, "p10_us": 8, "p90_us": 10,
+                                    "original_us": 3}]}]})");
+    return run({"bench", "--keep-from", from, folder_ / "config"});
+  };
+  EXPECT_CONTAINS(exits(1, keep("by_another")).err,
+                  "times.json: the folder has no solution \"by_another\" of \"rmsnorm_h64\"");
+  EXPECT_CONTAINS(exits(0, keep("by_norm_right")).err, "1 time kept in measurements.json");
+  const std::string said = exits(0, run_fibshim({"check", folder_ / "config"})).out;
+  EXPECT_LACKS(said, "[unmeasured]");
+  EXPECT_CONTAINS(said, "slower than \"engine-norm\" on NVIDIA H200 ");
+}
+
 TEST_F(Judge, BenchDoesNotTimeAWrongSolution) {
   write_norm("norm_writes_nan");
   const ProgramResult result =

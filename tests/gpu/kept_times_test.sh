@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Times that tests on a GPU keep: by names of definitions that exist, with all their axes, and taken in by `fibshim bench --keep-from`.
+# Needs no GPU.
+set -eu -o pipefail
+build=$(realpath "${BUILD:-build}")
+here=$(realpath "$(dirname "$0")")
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here python3 - "$build" "$here" <<'END'
+import contextlib
+import io
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+from kept_times import KeptTimes
+
+build, here = map(pathlib.Path, sys.argv[1:])
+problems = []
+
+
+def names_of(script):
+    """What a script defines, which is not run. It asks for PyTorch, which need not be there."""
+    for name in ("torch", "solutions", "graph_time"):
+        stub = sys.modules[name] = types.ModuleType(name)
+        stub.__getattr__ = lambda _: object
+    space, sys.argv = {"__name__": script, "__file__": str(here / script)}, [script, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        exec(compile((here / script).read_text(), script, "exec"), space)
+    return types.SimpleNamespace(**space)
+
+
+def sizes_of(kept):
+    return {key: sorted(of_size) for key, of_size in kept.times.items()}
+
+
+of_vllm = KeptTimes(build / "config/vllm")
+routing = names_of("moe_routing.py")
+for model, block_size, tokens, dtype in itertools.product(routing.MODELS, routing.BLOCK_SIZES, (1, 64, 65), ("bfloat16", "float32")):
+    routing.keep(of_vllm, (model, block_size, tokens, dtype, "normal", True), 2.0, 3.0)
+if len(of_vllm.times) != 24 or any(dict(axes)["num_tokens"] > 64 for of_size in of_vllm.times.values() for axes in of_size):
+    problems.append(f"routing: {sizes_of(of_vllm)}")
+rewrites = names_of("vllm_rewrites.py")
+for what, (kind, _) in rewrites.WHAT.items():
+    for size in kind.sizes:
+        definition, axes = rewrites.described(what, size, 8)
+        of_vllm.add(definition, "vLLM", 1.0, 2.0, **axes)
+sums = names_of("sum_norm.py")
+for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
+    of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)
+
+of_cublas = KeptTimes(build / "config/cublas")
+products = names_of("cublas.py").Products("bfloat16")
+for m, us in ((1, 10.0), (32, 20.0), (999, 30.0)):
+    of_cublas.add(products.name(6144, 4096), "cuBLAS", us, 16.0, M=m)
+of_size = {name: times for (_, name, _), times in of_cublas.times.items()}
+if sorted(size for times in of_size.values() for size in times) != [(("M", 1),), (("M", 32),)] or len(of_size) != 2:
+    problems.append(f"products: {sizes_of(of_cublas)}")
+
+of_attention = KeptTimes(build / "config/flash_attention")
+axes = {"batch_size": 8, "num_pages": 100, "max_pages": 128}
+for us in (4.0, 6.0, 5.0):
+    of_attention.add("gqa_page_table_decode_h32_kv8_d128_ps16", "FlashAttention 3", us, 5.0, **axes)
+if [list(times.values()) for times in of_attention.times.values()] != [[(6.0, 5.0)]]:
+    problems.append(f"several inputs of one size: {of_attention.times}")
+try:
+    of_attention.add("gqa_page_table_decode_h32_kv8_d128_ps16", "FlashAttention 3", 1.0, 1.0, batch_size=8)
+    problems.append("an axis may be missing")
+except ValueError:
+    pass
+
+with tempfile.TemporaryDirectory() as work:
+    for name, kept in (("vllm", of_vllm), ("cublas", of_cublas), ("flash_attention", of_attention)):
+        folder, file = pathlib.Path(work, name), pathlib.Path(work, f"{name}.json")
+        shutil.copytree(build / "config" / name, folder)
+        kept.write(file, "NVIDIA H200", 90, "13.0")
+        done = subprocess.run([build / "bin/fibshim", "bench", "--keep-from", file, folder], capture_output=True, text=True)
+        if done.returncode or f"{sum(map(len, kept.times.values()))} time" not in done.stderr:
+            problems.append(done.stderr)
+            continue
+        found = json.loads(subprocess.run([build / "bin/fibshim", "check", "--json", folder], stdout=subprocess.PIPE).stdout)["folders"][0]
+        slower = {pathlib.Path(one["file"]).stem for one in found["diagnostics"] if one["rule"] == "measured-slower"}
+        # Those above that were given as slower.
+        expected = {solution for (_, solution, _), times in kept.times.items() for us, original in times.values() if us > 1.03 * original}
+        if slower != expected:
+            problems.append(f"{name}: slower are {slower}, not {expected}")
+sys.exit("\n".join(problems) or 0)
+END
