@@ -82,16 +82,16 @@ TEST_P(Cubin, TellsItsSmAndItsKernels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Cubin,
-                         testing::Values(ImageCase{"sm_75.cubin", 75, false},
-                                         ImageCase{"sm_80.cubin", 80, false},
-                                         ImageCase{"sm_90.cubin", 90, false},
-                                         ImageCase{"sm_90a.cubin", 90, true},
-                                         ImageCase{"sm_100.cubin", 100, false}),
-                         [](const auto& row) {
-                           std::string name = row.param.file;
-                           return name.substr(0, name.find('.'));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Every, Cubin,
+    testing::Values(ImageCase{"sm_75.cubin", 75, false}, ImageCase{"sm_80.cubin", 80, false},
+                    ImageCase{"sm_89.cubin", 89, false}, ImageCase{"sm_90.cubin", 90, false},
+                    ImageCase{"sm_90a.cubin", 90, true}, ImageCase{"sm_100.cubin", 100, false},
+                    ImageCase{"sm_103.cubin", 103, false}, ImageCase{"sm_120.cubin", 120, false}),
+    [](const auto& row) {
+      std::string name = row.param.file;
+      return name.substr(0, name.find('.'));
+    });
 
 // nvcc 13 writes the newer ABI only. The older one differs in the ident bytes, in where e_flags
 // keeps the SM, and in "sm_90a" being a flag.
@@ -106,7 +106,7 @@ std::string with_old_abi(std::string bytes, uint32_t flags) {
 // have no bytes in the file.
 TEST(Cubin, ReadsImagesWithConstantsTablesAndTextures) {
   for (const char* kind : {"tables", "relocatable"}) {
-    for (const char* sm : {"75", "80", "90", "100", "121"}) {
+    for (const char* sm : {"75", "80", "89", "90", "100", "103", "120", "121"}) {
       const std::string name = std::string(kind) + ".sm_" + sm + ".cubin";
       const std::string bytes = test_image(name.c_str());
       const auto cubin = read_cubin(bytes);
