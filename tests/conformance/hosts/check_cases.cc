@@ -1,5 +1,6 @@
-// Launches of graphs that are to be checked (FIBSHIM_SHADOW), from the moment on at which they are: the originals run,
-// whatever the host does with its executable graphs. Nothing is compared here: the driver refuses the copies.
+// Launches of graphs that are to be checked (FIBSHIM_SHADOW). From the moment on at which checks
+// are requested, the originals run, whatever the host does with its executable graphs. Nothing is
+// compared here, since the driver refuses the copies.
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -23,7 +24,8 @@ struct Chain {
   }
 };
 
-// In turn has all launches checked, and one of `interval`, so often, while others are made.
+// Requests, by turns, that all launches are checked and that one of `interval` is, `times` times in
+// all, while launches are made.
 class Teller {
  public:
   Teller(int times, uint32_t interval)
@@ -39,7 +41,8 @@ class Teller {
         }) {}
   ~Teller() { thread_.join(); }
 
-  // Makes some launches. False: it is over. Where all were to be checked no replacement may have run.
+  // Makes some launches. If all were to be checked, no replacement may have run. Returns false at
+  // the end.
   template <class Launch>
   bool run(const Launch& launch) {
     const int before = changes_;
@@ -54,7 +57,7 @@ class Teller {
 
  private:
   const int times_;
-  std::atomic<int> changes_{0};  // odd: all launches are to be checked
+  std::atomic<int> changes_{0};  // odd while all launches are to be checked
   long runs_ = 0;
   std::thread thread_;
 };
@@ -78,12 +81,12 @@ GPU_CASE(check_graph_in_place) {
   Control control;
   control.must_check(1);
   executable.run(gpu);
-  // What the driver refuses changes nothing.
+  // An update that the driver refuses changes nothing.
   const Chain longer(gpu, own.step, 1, 3);
   auto info = zeroed<CUgraphExecUpdateResultInfo>();
   CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), longer.graph.get(), &info) != CUDA_SUCCESS);
   executable.run(gpu);
-  // What the exec of the originals does not take makes another one.
+  // If a node cannot be set in the exec of the originals, a new one is made.
   executable.set(chain.nodes[0], own.free, Arguments(gpu.marks(), 1, 1));
   fail("cuGraphExecKernelNodeSetParams_v2=1@2*1");
   executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 1, 1));
@@ -95,7 +98,7 @@ GPU_CASE(check_graph_in_place) {
   gpu.finish({.step = 8, .curated1 = 2}, {.hit = 2});
 }
 
-// A node that the host sets becomes one that is to be checked, in an exec of which nothing was.
+// The host sets a node to a kernel that is to be checked, in an exec without any such kernel.
 GPU_CASE(check_graph_set_in_place) {
   const auto own = gpu.handles();
   fail("");
@@ -109,7 +112,8 @@ GPU_CASE(check_graph_set_in_place) {
   gpu.finish({.step = 2, .curated1 = 2}, {.hit = 2});
 }
 
-// Of what the driver does not copy there are no originals to run: a node that is set keeps its own.
+// If the driver cannot copy a graph, no exec of the originals exists: a node that is set keeps its
+// original.
 GPU_CASE(check_graph_set_uncopied) {
   const auto own = gpu.handles();
   const Graph graph;
@@ -129,7 +133,8 @@ GPU_CASE(check_graph_set_uncopied) {
   gpu.finish({.step = 1, .free = 1}, {.untracked = 1});
 }
 
-// The originals of one whose own exec holds replacements are not known any more. Two launches are not checked.
+// The originals of a graph whose own exec holds replacements are not known any more. Two launches
+// are not checked.
 GPU_CASE(check_graph_left) {
   const auto own = gpu.handles();
   fail("");
@@ -146,7 +151,8 @@ GPU_CASE(check_graph_left) {
   gpu.finish({.step = 2, .curated1 = 4}, {.hit = 2});
 }
 
-// The graphs of a process that was told to check all of them while it was off, when it is on again.
+// A process is off when it is told to check all launches; when it is on again, its graphs are
+// checked.
 GPU_CASE(check_graphs_when_on) {
   const auto own = gpu.handles();
   fail("");
@@ -164,7 +170,7 @@ GPU_CASE(check_graphs_when_on) {
   gpu.finish({.step = 2 * kGraphs}, {.hit = 2 * kGraphs});
 }
 
-// The exec of the originals goes when nothing is checked any more.
+// The exec of the originals ends when nothing is checked any more.
 GPU_CASE(check_graph_no_more) {
   const auto own = gpu.handles();
   fail("");
@@ -184,7 +190,8 @@ GPU_CASE(check_graph_no_more) {
   gpu.finish({.step = 6, .curated1 = 14}, {.hit = 2});
 }
 
-// Kernels of another context than the graph's are left out: the memory for checks is the graph's.
+// Kernels of another context than the graph's are not checked: the memory for checks is in the
+// graph's context.
 GPU_CASE(check_graph_of_two_contexts) {
   const CUfunction step = gpu.step();
   CUcontext other = nullptr;
@@ -209,11 +216,11 @@ GPU_CASE(check_graph_of_two_contexts) {
   gpu.finish({.step = 2 * launches, .curated1 = static_cast<long>(checks())}, {.hit = 2});
 }
 
-// A graph that is instantiated while the process is told.
+// Graphs are instantiated while checks are requested.
 GPU_CASE(check_graph_while_told) {
   const auto own = gpu.handles();
   fail("");
-  constexpr int kNodes = 30;  // it takes a while
+  constexpr int kNodes = 30;  // makes instantiation slow
   const Chain chain(gpu, own.step, 1, kNodes);
   chain.graph.run(gpu);
   Teller teller(2400, 0);
@@ -226,7 +233,7 @@ GPU_CASE(check_graph_while_told) {
              {.hit = kNodes * (1 + teller.runs())});
 }
 
-// One that is launched meanwhile.
+// A graph is launched while checks are requested.
 GPU_CASE(check_launched_graph_while_told) {
   const auto own = gpu.handles();
   fail("");
@@ -240,7 +247,7 @@ GPU_CASE(check_launched_graph_while_told) {
   gpu.finish({.step = 2 + 10 * teller.runs() - curated, .curated1 = curated}, {.hit = 2});
 }
 
-// Launches outside graphs.
+// Kernels are launched outside graphs while checks are requested.
 GPU_CASE(check_launches_while_told) {
   const auto own = gpu.handles();
   fail("cuMemcpyDtoDAsync_v2=1");

@@ -1,8 +1,8 @@
 // The host program of the conformance suite: `conform CASE [ARGUMENT]...` runs one case in this
 // process. The cases are in *_cases.cc; `conform --list` names them.
 //
-// Exit status: 0 the case holds, 1 it does not (stderr says where), 2 usage, 77 this driver or
-// machine lacks what the case is about.
+// Exit status: 0 the case passes, 1 it fails (stderr says where), 2 usage, 77 this driver or
+// machine lacks what the case tests.
 #include <stdio.h>
 
 #include "tests/conformance/hosts/host.h"

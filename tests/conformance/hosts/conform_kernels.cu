@@ -1,9 +1,9 @@
-// The kernels of the conformance suite's host: what a pattern of tests/conformance/config knows,
-// and what no pattern knows. Each leaves a mark of its own in pinned memory, so that on a real GPU
-// too it can be told what ran, and how often. (The simulated driver keeps its own record.)
+// The kernels of the conformance suite's host: some match a pattern of tests/conformance/config,
+// some match none. Each leaves its own mark in pinned memory, which shows on a real GPU, too, what
+// ran and how often. (The simulated driver keeps its own record.)
 //
 // Compiled three times: plain; with CONFORM_OTHER, a second image whose kernels have the first
-// one's names but mean something else; and with CONFORM_CURATED, the replacements.
+// one's names but do something else; and with CONFORM_CURATED, the replacements.
 #include <stdint.h>
 
 #include "tests/conformance/hosts/marks.h"
@@ -20,8 +20,8 @@ __device__ void leave_mark(uint32_t* marks, int mark, int32_t value) {
 
 #if defined(CONFORM_CURATED)
 
-// The arguments come in another order and without the shape, so that a launch with the original's
-// layout would be seen.
+// The arguments have another order and no shape, so that a launch with the original's layout would
+// be noticed.
 extern "C" __global__ void curated_n1(int32_t value, uint32_t* marks) {
   leave_mark(marks, kMarkCurated1, value);
 }
@@ -32,7 +32,7 @@ extern "C" __global__ void curated_n2(int32_t value, uint32_t* marks) {
 #endif
   leave_mark(marks, kMarkCurated2, value);
 }
-// The same, and is told whether the next may begin before that.
+// The same, with a parameter that says whether the next kernel may begin before the wait.
 extern "C" __global__ void curated_n5(int32_t value, uint32_t* marks, int32_t next_may_begin) {
 #if __CUDA_ARCH__ >= 900
   if (next_may_begin != 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -40,7 +40,7 @@ extern "C" __global__ void curated_n5(int32_t value, uint32_t* marks, int32_t ne
 #endif
   leave_mark(marks, kMarkCurated5, value);
 }
-// Waits, too, and has what it only reads beside the marks.
+// Waits, too, and also has a buffer that it only reads.
 extern "C" __global__ void curated_n6(int32_t value, uint32_t* marks, const uint32_t*) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -52,7 +52,7 @@ extern "C" __global__ void curated_n3(int32_t value, uint32_t* marks) {
   leave_mark(marks, kMarkCurated3, value);
 }
 
-// What conform_split and conform_join do together.
+// Does the work of conform_split and conform_join together.
 extern "C" __global__ void curated_joined(const float* in, float* out, uint32_t* marks, int32_t n,
                                           int32_t value) {
   leave_mark(marks, kMarkJoined, value);
@@ -61,7 +61,7 @@ extern "C" __global__ void curated_joined(const float* in, float* out, uint32_t*
 
 #elif defined(CONFORM_OTHER)
 
-// Not the layout that the pattern names.
+// Does not have the layout that the pattern states.
 extern "C" __global__ void conform_step(int64_t value, uint32_t* marks) {
   leave_mark(marks, kMarkStep, static_cast<int32_t>(value));
 }
@@ -74,7 +74,7 @@ extern "C" __global__ void triton_poi_fused_2(const void*, const int64_t*, const
 
 #else
 
-// Tracked: `shape` stands in the definition's name.
+// Tracked: `shape` is part of the definition's name.
 extern "C" __global__ void conform_step(uint32_t* marks, int32_t, int32_t value) {
   leave_mark(marks, kMarkStep, value);
 }
@@ -82,13 +82,13 @@ extern "C" __global__ void conform_step(uint32_t* marks, int32_t, int32_t value)
 extern "C" __global__ void conform_free(uint32_t* marks, int32_t, int32_t value) {
   leave_mark(marks, kMarkFree, value);
 }
-// Tracked, too: reads the first, and writes the second.
+// Tracked, too: reads the first buffer, and writes the second.
 extern "C" __global__ void conform_pair(const uint32_t*, uint32_t* marks, int32_t value) {
   leave_mark(marks, kMarkStep, value);
 }
 extern "C" __global__ void conform_void() {}
 
-// Two steps that a rewrite makes one.
+// Two steps that a rewrite replaces by one.
 extern "C" __global__ void conform_split(const float* in, float* sums, uint32_t* marks, int32_t n,
                                          int32_t value) {
   leave_mark(marks, kMarkSplit, value);
@@ -100,7 +100,7 @@ extern "C" __global__ void conform_join(const float* sums, float* out, uint32_t*
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = sums[i] + 1;
 }
 
-// cuBLAS's two kernels of a product whose K is in parts: their names and parameters, without their work.
+// cuBLAS's two kernels of a split-K product: only their names and parameters.
 struct NvjetParams {
   char bytes[1720];
 };
@@ -146,7 +146,7 @@ extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float
 extern "C" __global__ void FUSED_ADD_RMS_NORM_STRIDED(void*, int64_t, void*, const void*, float,
                                                       int, int, int64_t) {}
 
-// Some without a weight, with a limit, and with the activation of the second half.
+// vLLM's kernels without a weight, with a limit, and with the activation of the second half.
 #define RMS_NORM_NO_WEIGHT \
   _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi4ELb0EEEvPT_PKS3_lllllS6_lfii
 #define FUSED_ADD_RMS_NORM_NO_WEIGHT \
@@ -163,7 +163,7 @@ extern "C" __global__ void FUSED_ADD_RMS_NORM_NO_WEIGHT(void*, int64_t, void*, c
 extern "C" __global__ void SILU_AND_MUL_CLAMP(void*, const void*, int, float, float, float) {}
 extern "C" __global__ void MUL_AND_SILU(void*, const void*, int) {}
 
-// And those of an attention layer with norms of the heads.
+// vLLM's kernels of an attention layer with norms of the heads.
 #define RMS_NORM _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii
 #define ROTARY_EMBEDDING \
   _ZN4vllm23rotary_embedding_kernelIN3c108BFloat16ES2_Lb1EEEvPKlPT_S6_PKT0_illliiilb
@@ -179,7 +179,7 @@ extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, vo
 extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
 
-// And those that route tokens to experts: of 128 and of 8.
+// vLLM's kernels that route tokens to 128 and to 8 experts.
 #define TOP_K_GATING(experts, type) \
   _ZN4vllm3moe10topkGatingILi8ELi##experts##ELi4ELi16ELi32Ei##type##LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf
 #define ALIGN_BLOCK_SIZE _ZN4vllm3moe27moe_align_block_size_kernelIiEEvPKT_PiS5_S5_S5_iiiimS5_iib
@@ -219,7 +219,8 @@ extern "C" __global__ void COUNT_AND_SORT_SCATTER(const int*, int*, int*, int*, 
 extern "C" __global__ void ALIGN_SMALL_BATCH_SCATTER(const int*, int*, int*, int*, int*, int, int,
                                                      size_t, int, int, bool, int*) {}
 
-// torch.compile's norms of a sum in vLLM's default mode: of two, of three in place, and of three which is kept.
+// torch.compile's norms of a sum in vLLM's default mode: a sum of two, of three in place, and of
+// three which is kept.
 extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,
                                                                  const void*, void*, int, int,
                                                                  void*, void*) {}

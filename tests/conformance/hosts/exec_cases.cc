@@ -1,13 +1,14 @@
-// Executable graphs beyond what hook_cases.cc has for each function: what they cost where nothing is replaced, graphs
-// that the driver does not copy, edges, failures on the shim's side, and the order of launches when another exec comes
-// in the place of one.
+// Executable graphs, beyond hook_cases.cc's case for each function: their cost if nothing is
+// replaced, graphs that the driver does not copy, edges, failures of the shim's calls, and the
+// order of launches when another exec replaces one.
 #include <tuple>
 
 #include "tests/conformance/hosts/graphs.h"
 
 using namespace conform;
 
-// A graph in which nothing would be replaced is copied once, for swaps, and gets no second exec; an update drops the copy.
+// A graph in which nothing is replaced is copied once, for swaps, and gets no second exec; an
+// update drops the copy.
 GPU_CASE(exec_of_others_costs_a_copy) {
   const auto own = gpu.handles();
   const Graph graph;
@@ -27,8 +28,8 @@ GPU_CASE(exec_of_others_costs_a_copy) {
   gpu.finish({.step = 6, .free = 6}, {.no_solution = 1, .untracked = 1});
 }
 
-// What the shim asks of the driver beyond the host's own call: so much for each node of a chain, every second of which is
-// replaced, and so much for the graph. One exec is all that there is.
+// The number of driver calls that the shim makes beyond the host's own: some per node of a chain,
+// every second of which is replaced, and some per graph. There is only one exec.
 GPU_CASE(exec_costs) {
   constexpr int kNodes = 300;
   constexpr double kFixed = 12;  // calls for the graph as a whole
@@ -55,7 +56,7 @@ GPU_CASE(exec_costs) {
   expect_at_most("instantiation", 8,
                  [&] { OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0)); });
   printf("%ld graphs\n", static_cast<long>(cuda().simcuda_live_count("graph") - live));
-  // Before the first one is learnt what the others are compared with.
+  // The first update also records what the others are compared with.
   for (int i = 1; i < 4; ++i) {
     expect_at_most("update", i == 1 ? 3 : 2, [&] {
       auto info = zeroed<CUgraphExecUpdateResultInfo>();
@@ -79,7 +80,7 @@ GPU_CASE(exec_costs) {
 
 namespace {
 
-// Allocated and freed.
+// Adds nodes that allocate and free memory.
 CUgraphNode add_memory(const Gpu& gpu, CUgraph graph) {
   auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
   memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -95,8 +96,8 @@ CUgraphNode add_memory(const Gpu& gpu, CUgraph graph) {
 
 }  // namespace
 
-// The driver does not copy it: its nodes are replaced in the host's own exec, and the host's graph is as before. What
-// needs a cluster keeps its original.
+// The driver cannot copy such a graph: its nodes are replaced in the host's own exec, and the
+// host's graph is unchanged. A node whose replacement needs a cluster keeps its original.
 GPU_CASE(exec_with_memory_nodes) {
   const auto own = gpu.handles();
   const Graph graph;
@@ -116,8 +117,8 @@ GPU_CASE(exec_with_memory_nodes) {
   gpu.finish({.step = 3, .free = 2, .curated1 = 2, .curated2 = 1}, {.hit = 1, .graph = 1});
 }
 
-// The child graph of an exec is set: what was replaced in it runs as it is from then on, and counts as that, whether
-// replaced in place or in a copy.
+// The host sets the child graph of an exec: from then on its kernels run as originals, and are
+// counted as such, whether they were replaced in place or in a copy.
 GPU_CASE(exec_with_child_graphs_set) {
   const auto own = gpu.handles();
   for (const bool has_memory : {false, true}) {
@@ -146,8 +147,8 @@ GPU_CASE(exec_with_child_graphs_set) {
   gpu.finish({.step = 4, .free = 4, .curated1 = 4}, {.hit = 4});
 }
 
-// A fill that the host has disabled stays so when the exec takes over graphs, however often. Where a replacement is no
-// matter of parameters alone, the original runs from then on.
+// A fill that the host has disabled stays disabled when the exec is updated from graphs, however
+// often. If a replacement needs more than other parameters, the original runs from then on.
 GPU_CASE(exec_update_keeps_what_is_disabled) {
   const CUfunction step = gpu.step();
   const CUdeviceptr filled = device_memory(4);
@@ -172,8 +173,8 @@ GPU_CASE(exec_update_keeps_what_is_disabled) {
   gpu.finish({.step = 1, .curated1 = 1}, {.hit = 2});
 }
 
-// Programmatic launches become programmatic edges. A replacement that does not wait by itself gets plain ones; one that
-// waits keeps them. The host's graph keeps its own.
+// Programmatic launches become programmatic edges. A replacement that does not wait by itself gets
+// plain edges; one that waits keeps programmatic ones. The host's graph keeps its own edges.
 GPU_CASE(exec_with_programmatic_edges) {
   const CUfunction step = gpu.step();
   CUlaunchAttribute attribute = programmatic();
@@ -204,8 +205,9 @@ GPU_CASE(exec_with_programmatic_edges) {
   gpu.finish({.curated1 = 3, .curated2 = 3}, {.hit = 6});
 }
 
-// Replacements that wait by themselves begin before one another has ended, but not before what may write what they read
-// before their wait. The host's graph keeps plain edges. An exec whose nodes the host sets, or disables, has them, too.
+// Replacements that wait by themselves begin before the previous one has ended, except if that one
+// may write what they read before their wait. The host's graph keeps plain edges. An exec whose
+// nodes the host sets or disables has plain edges, too.
 GPU_CASE(exec_begins_early) {
   const CUfunction step = gpu.step();
   const auto graph_of = [&](int before, int shape) {
@@ -233,7 +235,8 @@ GPU_CASE(exec_begins_early) {
     EXPECT_EQUAL(CU_GRAPH_DEPENDENCY_TYPE_DEFAULT, data.type);
   }
 
-  // Set and disabled: from then on without early edges, and right.
+  // Nodes are set and disabled: from then on the exec has no early edges, and gives correct
+  // results.
   const Graph graph(graph_of(2, 2));
   const CUgraphNode first = graph.nodes().at(0);
   const CUgraphNode second = graph.nodes().at(1);
@@ -254,7 +257,8 @@ GPU_CASE(exec_begins_early) {
   gpu.finish({.step = 1, .curated1 = 2, .curated2 = 9 + 6 + 2}, {.hit = 15, .no_solution = 1});
 }
 
-// What is read before the wait lies in an allocation of its own, which the kernel before does not have, or only reads.
+// The memory that is read before the wait is an allocation of its own, which the kernel before does
+// not use, or only reads.
 GPU_CASE(exec_begins_early_on_its_own_memory) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
@@ -291,8 +295,9 @@ GPU_CASE(exec_begins_early_on_its_own_memory) {
   gpu.finish({}, {.hit = 8});
 }
 
-// The replacement in the middle is told that the next may begin before its own wait where what that reads before its wait
-// lies apart from what the first may write, too, and where nothing else waits for it.
+// The replacement in the middle is told that the next may begin before its own wait if the memory
+// that the next reads before its wait is also apart from what the first may write, and if nothing
+// else waits for it.
 GPU_CASE(exec_tells_that_the_next_may_begin) {
   const CUfunction step = gpu.step();
   const CUdeviceptr own = device_memory(4096);
@@ -314,7 +319,7 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
       {gpu.marks(), 2, 2, 1},            // reads nothing before its wait
       {gpu.marks(), 2, 4, 1},            // reads what neither writes
       {apart + 64, 2, 4, 0},             // reads what the first may write
-      {apart + 64, 1, 4, 0},             // as that, which does not wait for one before it
+      {apart + 64, 1, 4, 0},             // the same, and the first does not wait by itself
       {apart + 64, 5, 4, 0},             // as the third
       {gpu.marks(), 2, 1, 0},            // does not wait by itself
       {gpu.marks(), 2, kNoSolution, 0},  // stays an original
@@ -331,7 +336,7 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
     }));
     EXPECT_EQUAL(row.told, told(Executable(graph.get())));
   }
-  // Before all three runs what writes it. It has ended when the next begins, if that does not wait by itself.
+  // A kernel before all three writes the memory. It has ended by the time that the last one begins.
   for (const int second : {1, 2}) {
     const Graph graph(gpu.capture([&] {
       Arguments arguments[] = {
@@ -343,7 +348,7 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
     }));
     EXPECT_EQUAL(1, told(Executable(graph.get())));
   }
-  // Two wait for it; it ends the graph; the host sets it.
+  // Two nodes wait for it; it is the graph's last node; the host sets it.
   for (const int after : {2, 1, 0}) {
     const Graph graph;
     const CUgraphNode node = graph.add(step, Arguments(gpu.marks(), 5, 1));
@@ -359,7 +364,8 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
              {.hit = 34, .no_solution = 1});
 }
 
-// Each call that the shim makes of its own fails once: the host's call does what it says.
+// Each call that the shim makes on its own account fails once: the host's call still does what it
+// should.
 GPU_CASE(exec_survives_failures) {
   const CUfunction step = gpu.step();
   Ran all;
@@ -376,7 +382,7 @@ GPU_CASE(exec_survives_failures) {
     (ran("curated_n1") > replaced ? all.curated1 : all.step) += 1;
     CHECK(kernel_name(params_of(node)) == kStep);
   }
-  // A launch of ours that fails: the host's exec is launched, from then on.
+  // If a launch of the shim's exec fails, the host's exec is launched from then on.
   {
     const Graph graph;
     graph.add(step, Arguments(gpu.marks(), 3, 8));
@@ -403,12 +409,13 @@ GPU_CASE(exec_survives_failures) {
     CHECK(kernel_name(params_of(node)) == kStep);
   }
   gpu.expect_ran(all);
-  // One that cannot be set keeps its original. cuGraphGetNodes and cuGraphKernelNodeGetParams_v2, without which nothing
-  // can be learnt, leave the graph uncounted.
+  // A node that cannot be set keeps its original. If cuGraphGetNodes or
+  // cuGraphKernelNodeGetParams_v2 fails, the shim learns nothing about the graph, and it stays
+  // uncounted.
   gpu.finish(all, {.hit = 5, .graph = 1});
 }
 
-// Many are made and ended: neither memory nor the driver's objects grow.
+// Many execs are made and destroyed: neither memory nor the number of the driver's objects grows.
 GPU_CASE(exec_churn) {
   const CUfunction step = gpu.step();
   const Graph graph;
@@ -434,7 +441,7 @@ GPU_CASE(exec_churn) {
   gpu.finish({.curated1 = rounds / 10}, {.hit = rounds});
 }
 
-// A child has the handles, and a driver that does not work there.
+// A forked child has the handles, but a driver that does not work there.
 GPU_CASE(exec_and_fork) {
   const CUfunction step = gpu.step();
   const Graph graph;
@@ -444,7 +451,7 @@ GPU_CASE(exec_and_fork) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    // On a real driver the launch succeeds, and what it does to the parent's queue nobody says.
+    // On a real driver the launch succeeds, and its effect on the parent's queue is not documented.
     if (cuda().is_simulated) {
       CHECK(cuda().cuGraphLaunch(executable.get(), gpu.stream()) != CUDA_SUCCESS);
       CHECK(cuda().cuGraphExecDestroy(executable.get()) != CUDA_SUCCESS);

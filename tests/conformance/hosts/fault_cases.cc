@@ -1,8 +1,8 @@
 // A walk through everything that the shim does, for runs in which something around it fails: libc
 // (lib_libc_faults.cc), memory, descriptors, disks, the config folder; or in which the process is
-// killed, or signals rain. Whatever the shim lacks, the host's calls succeed and launch what they
-// should: a launch runs its original or its replacement, with its own arguments; or with strict
-// errors it fails because its solution cannot be had.
+// killed, or gets many signals. Whatever the shim lacks, the host's calls succeed: a launch runs
+// its original or its replacement, with its own arguments. With strict errors it may instead fail
+// because its solution cannot be loaded.
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -39,7 +39,7 @@ void add(Walked* to, const Walked& more) {
   to->errors += more.errors;
 }
 
-// What the thread's last launch ran: its kernel, and the value that it got.
+// Checks the thread's last launch, its kernel and the value that it got, and adds it to `walked`.
 void add_what_ran(const char* kernel, const uint8_t* params, const char* original, int shape,
                   int value, long times, Walked* walked) {
   const bool is_original = strcmp(kernel, original) == 0;
@@ -69,7 +69,7 @@ void launch(const Gpu& gpu, CUfunction function, const char* original, int shape
   walked->hits += strcmp(last.kernel, original) != 0;
 }
 
-// A node is no launch of its own: it is counted with its graph, where that could be looked at.
+// A node is not a launch of its own: it is counted with its graph, if the shim could read that.
 void capture_and_replay(const Gpu& gpu, CUstream stream, CUfunction step, Walked* walked) {
   OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   constexpr int value = 77;
@@ -145,11 +145,11 @@ void on_signal(int) {
   const int saved = errno;
   g_signals.fetch_add(1, std::memory_order_relaxed);
   char byte = 0;
-  (void)!read(g_pipe[0], &byte, 1);  // nothing there: sets errno
+  (void)!read(g_pipe[0], &byte, 1);  // the pipe is empty: sets errno
   errno = saved;
 }
 
-// Ten thousand a second, of real and of processor time.
+// Starts two timers with ten thousand signals a second, of real time and of processor time.
 void start_storm(int flags, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
@@ -198,7 +198,7 @@ GPU_CASE(walk) {
   finish(gpu, walk_in_threads(gpu, 2, arguments.empty() ? 1 : atoi(arguments[0].c_str())));
 }
 
-// Another case, in this process, with an stderr that nobody reads.
+// Execs another case, with a stderr that nobody reads.
 CASE(without_reader) {
   int ends[2];
   CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
@@ -208,13 +208,14 @@ CASE(without_reader) {
   CHECK(false);
 }
 
-// For as long as it is let.
+// Walks until the process is killed.
 GPU_CASE(walk_until_killed) {
   for (;;) (void)walk_once(gpu, false);
 }
 
-// The driver has no cluster for a node (SIMCUDA_FAIL=cuGraphKernelNodeSetAttribute=801, which the shim alone calls
-// here): such a node keeps its original, and the others of its graph have their replacements.
+// The driver refuses to set a node's cluster (SIMCUDA_FAIL=cuGraphKernelNodeSetAttribute=801; only
+// the shim calls it here): such a node keeps its original, and the others of its graph get their
+// replacements.
 GPU_CASE(node_without_cluster) {
   const CUfunction step = gpu.step();
   Arguments first(gpu.marks(), 1, 5);
@@ -227,7 +228,7 @@ GPU_CASE(node_without_cluster) {
     const Executable executable(graph.get());
     executable.run_for(gpu, 6);
     gpu.expect_ran({.step = 1, .curated1 = 1});
-    // One of the first shape, which needs none, is set to the third.
+    // A node of the first shape, which needs no cluster, is set to the third.
     const NodeParams2 params = node_params2(step, &third);
     OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), one, &params));
     executable.run_for(gpu, 6);
@@ -235,9 +236,9 @@ GPU_CASE(node_without_cluster) {
   gpu.finish({.step = 3, .curated1 = 1}, {.hit = 1, .refused = 1});
 }
 
-// `walk_limited memory KIB`: the process may map so much more than the driver and the host have; or
-// `walk_limited descriptors COUNT`. malloc has room: that it has none is what lib_libc_faults.cc is
-// for.
+// `walk_limited memory KIB`: the process may map only so much more than driver and host have
+// mapped; or `walk_limited descriptors COUNT`. malloc keeps enough room; lib_libc_faults.cc makes
+// it fail.
 CASE(walk_limited) {
   const auto much = static_cast<rlim_t>(atoll(arguments.at(1).c_str()));
   const Gpu gpu;
@@ -247,7 +248,7 @@ CASE(walk_limited) {
   rlimit limit;
   if (arguments.at(0) == "memory") {
     CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
-    // What is freed stays with malloc, for the host and the driver.
+    // malloc keeps freed memory, so that host and driver have room.
     CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1 && mallopt(M_MMAP_MAX, 0) == 1);
     std::vector<char> room(32 << 20);
     room.at(1) = 1;
@@ -272,7 +273,7 @@ CASE(signal_storm) {
   start_storm(arguments.at(0) == "restart" ? SA_RESTART : 0, on_signal);
   const Gpu gpu;
   Walked walked;
-  // So many signals, however fast the machine is.
+  // Walk until so many signals have arrived, however fast the machine is.
   while (g_signals.load() < 500) add(&walked, walk_in_threads(gpu, 3, 5));
   end_storm();
   finish(gpu, walked);

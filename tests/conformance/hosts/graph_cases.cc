@@ -1,7 +1,7 @@
-// Graphs beyond what hook_cases.cc has for each function (number 5 of
-// tools/doc/driver_facts.md, section 7). A caller that reads a node's
-// parameters back and sets them again ends with a graph that computes what it asked for, whatever
-// else it does in between; replays cost nothing; copies and updates carry what was put in.
+// Graphs, beyond hook_cases.cc's case for each function (number 5 of tools/doc/driver_facts.md,
+// section 7). If a caller reads a node's parameters and sets them again, the graph computes what
+// the caller asked for, whatever it does in between. Replays cost nothing, and copies and updates
+// keep the parameters.
 
 #include <utility>
 
@@ -19,7 +19,7 @@ CUgraph capture_of(const Gpu& gpu, CUfunction function, int shape, int value) {
 
 using namespace conform;
 
-// Read back and set unchanged, many times over, added and captured.
+// Params are read and set again unchanged, many times, of added and of captured nodes.
 GPU_CASE(graph_read_and_set_again) {
   const CUfunction step = gpu.step();
   const Graph added;
@@ -71,7 +71,7 @@ GPU_CASE(graph_write_through_pointers) {
   EXPECT_EQUAL(31, value_of(params_of(node)));
   EXPECT_EQUAL(2, shape_of(params_of(node)));
   graph.run_for(gpu, 31);
-  // To a shape without a solution: the original, with the original's arguments.
+  // Set to a shape without a solution: the original runs, with the original's arguments.
   params = params_of(node);
   *static_cast<int*>(params.kernelParams[1]) = kNoSolution;
   OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
@@ -85,7 +85,8 @@ GPU_CASE(graph_write_through_pointers) {
   gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1}, {.hit = 2, .no_solution = 1});
 }
 
-// A replacement's cluster comes and goes with it; the host's own is there again afterwards.
+// A replacement's cluster is set and removed with it; afterwards the host's own cluster is set
+// again.
 GPU_CASE(graph_cluster_comes_and_goes) {
   const auto own = gpu.handles();
   const Graph graph;
@@ -131,7 +132,7 @@ GPU_CASE(graph_copy_between_nodes) {
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
-// A kernel given by its CUkernel reads back as one, or as its function: as the driver has it.
+// A kernel given by its CUkernel is read back as a CUkernel or as its function, as the driver does.
 GPU_CASE(graph_kernel_handles) {
   const CUkernel kernel = gpu.kernel(gpu.load_library());
   const Graph graph;
@@ -142,7 +143,7 @@ GPU_CASE(graph_kernel_handles) {
   EXPECT_EQUAL(51, value_of(params));
   OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
   graph.run(gpu);
-  // The first layout knows no CUkernel: it gives the kernel's function.
+  // The first struct has no CUkernel: it returns the kernel's function.
   NodeParams1 narrow;
   OK(cuda().cuGraphKernelNodeGetParams(node, &narrow));
   CHECK(narrow.func != nullptr);
@@ -169,7 +170,7 @@ GPU_CASE(graph_packed_arguments) {
   gpu.finish({.curated1 = 1}, {.hit = 1});
 }
 
-// Clones and child graphs carry the replacement; their nodes may be read and set like others.
+// Clones and child graphs keep the replacement; their nodes may be read and set like others.
 GPU_CASE(graph_clone_and_child) {
   const CUfunction step = gpu.step();
   const Graph graph;
@@ -191,8 +192,8 @@ GPU_CASE(graph_clone_and_child) {
   gpu.finish({.curated1 = 3, .curated2 = 2}, {.hit = 3});
 }
 
-// A node of a clone, or of a child graph, read back and set again: what was read must be what the
-// host put into the first.
+// A node of a clone, or of a child graph, is read and set again: the params read must be those that
+// the host gave to the first graph.
 GPU_CASE(graph_clone_read_and_set) {
   const CUfunction step = gpu.step();
   const Graph graph;
@@ -222,20 +223,20 @@ GPU_CASE(graph_clone_read_and_set) {
   gpu.finish({.curated2 = 2}, {.hit = 2});
 }
 
-// An executable graph takes over what another graph holds.
+// An executable graph is updated from another graph.
 GPU_CASE(graph_update) {
   const CUfunction step = gpu.step();
   const Graph first(capture_of(gpu, step, 1, 81));
   const Executable executable(first.get());
   executable.run_for(gpu, 81);
-  // The replacement of the third has a cluster, which no exec gets by an update.
+  // The replacement of shape 3 has a cluster, which an update cannot set in an exec.
   for (const auto& [shape, value] :
        {std::pair(1, 82), {2, 83}, {3, 84}, {2, 85}, {kNoSolution, 86}}) {
     const Graph next(capture_of(gpu, step, shape, value));
     executable.update(next);
     executable.run_for(gpu, value);
   }
-  // Nor does one of ours that has a cluster elsewhere.
+  // The same for an exec of the shim's own, which has a cluster in another node.
   const auto capture_two = [&](int shape, int value) {
     return gpu.capture([&] {
       OK(gpu.launch(step, 3, value));
@@ -258,7 +259,7 @@ GPU_CASE(graph_update) {
   gpu.finish({.step = 1, .curated1 = 4, .curated2 = 2, .curated3 = 5}, {.hit = 3});
 }
 
-// A replay is one call of the driver; no other of the shim's own.
+// A replay is one driver call; the shim makes none of its own.
 GPU_CASE(graph_replays_cost_nothing) {
   const Graph graph(capture_of(gpu, gpu.step(), 1, 91));
   const Executable executable(graph.get());
@@ -268,14 +269,14 @@ GPU_CASE(graph_replays_cost_nothing) {
   gpu.finish({.curated1 = 50}, {.hit = 1});
 }
 
-// The graph outlives the handle that it was made with: the node's replacement does, too.
+// The graph outlives the handle that it was made with, and so does the node's replacement.
 GPU_CASE(graph_outlives_its_module) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
   graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 95));
   const Executable executable(graph.get());
   OK(cuda().cuModuleUnload(module));
-  // Its handles go to another kernel.
+  // Another kernel gets its handle.
   const CUfunction other = gpu.function(gpu.load_module(kOther));
   OK(gpu.launch_other(other));
   executable.run(gpu, 2);

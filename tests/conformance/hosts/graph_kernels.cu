@@ -1,6 +1,6 @@
-// The kernels of random graphs (graph_program.h), which graphs_config has patterns and solutions for. Compiled three
-// times: plain; with GRAPHS_CURATED, the replacements; and by lib_graph_kernels.cc, all of them for the simulated
-// driver.
+// The kernels of random graphs (graph_program.h); graphs_config has patterns and solutions for
+// them. Compiled three times: plain; with GRAPHS_CURATED, the replacements; and by
+// lib_graph_kernels.cc, all of them for the simulated driver.
 //
 // Each element is computed by itself, so an output may be one of the inputs, but must not overlap one in part.
 #include <stdint.h>
@@ -11,7 +11,7 @@
     if (blockIdx.x != 0) return;                                              \
     for (int32_t i = threadIdx.x; i < n; i += blockDim.x) { __VA_ARGS__ }     \
   }
-// Which waits for the kernel before it by itself.
+// Defines a kernel that waits for the kernel before it by itself.
 #define WAITING_KERNEL(name, parameters, ...)                                 \
   extern "C" __global__ void name parameters {                                \
     wait_for_previous();                                                      \
@@ -28,7 +28,7 @@ __device__ void wait_for_previous() {
 
 namespace {
 
-// What kernel graph_<letter> makes of two elements.
+// Returns what kernel graph_<letter> computes from two elements.
 ON_BOTH uint32_t step(char letter, uint32_t in, uint32_t with, int32_t salt) {
   uint32_t x = in * 0x9e3779b1u + (with ^ static_cast<uint32_t>(letter) * 0x85ebca6bu);
   x ^= static_cast<uint32_t>(salt) * 0xc2b2ae35u;

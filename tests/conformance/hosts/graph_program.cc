@@ -10,9 +10,9 @@ namespace {
 
 constexpr char kLetters[] = "abcdefghz";
 constexpr int kSlotWords = 64;
-constexpr size_t kMostSteps = 40;  // a bit for each, below
+constexpr size_t kMostSteps = 40;  // bit masks below have one bit per step
 
-// Words that a step touches.
+// Words that a step accesses.
 struct Touch {
   int begin, end;
   bool is_written;
@@ -56,12 +56,13 @@ bool conflict(const Step& one, const Step& other) {
   return false;
 }
 
-// How a pattern's kernels hang together: for each, which one's output it takes first and second; -1: another's.
+// How a pattern's kernels depend on each other: for each kernel, the one whose output is its first
+// and its second input, or -1 if the input is not of the pattern.
 struct Shape {
   const char* letters;
   std::vector<std::pair<int, int>> ties;
-  bool is_dead;      // what lies between
-  bool is_in_place;  // its last
+  bool is_dead;      // intermediate results are dead
+  bool is_in_place;  // the last kernel works in place
 };
 
 std::vector<std::pair<int, int>> chain(int count) {
@@ -114,7 +115,7 @@ class Maker {
     return kSlotWords * random_.below(kLiveWords / kSlotWords - 1) +
            (random_.one_in(4) ? kSlotWords / 2 : 0);
   }
-  // Whole slots: a kernel that nobody knows may not reach into what is dead from before it (rewrites.cc).
+  // Whole slots: an unknown kernel must not access words that are dead before it (rewrites.cc).
   int scratch() { return kScratch + kSlotWords * random_.below(kScratchWords / kSlotWords); }
   int place() { return random_.below(4) != 0 ? live() : scratch(); }
   int salt() { return static_cast<int>(random_.next() & 0xffff); }
@@ -122,7 +123,7 @@ class Maker {
   static bool overlap_in_part(const Step& step, int other) {
     return other != step.out && other < step.out + step.words && step.out < other + step.words;
   }
-  // A kernel's or a copy's own places may not overlap in part, a copy's not at all.
+  // The places of one kernel must not overlap in part, those of a copy not at all.
   static bool is_fine(const Step& step) {
     if (step.kind == StepKind::copy) return step.in != step.out && !overlap_in_part(step, step.in);
     return step.kind != StepKind::kernel ||
@@ -163,7 +164,7 @@ class Maker {
     return step;
   }
 
-  // Most often to the letter.
+  // Adds kernels that follow a pattern, mostly exactly.
   void add_shape(const Shape& shape) {
     const size_t first = program_.steps.size();
     const bool is_exact = random_.below(4) != 0;
@@ -189,7 +190,7 @@ class Maker {
       add_step(step);
       places.push_back(static_cast<int>(program_.steps.size()) - 1);
     }
-    // Somebody else looks at what lies between.
+    // Another kernel reads an intermediate result.
     if (!is_exact && random_.one_in(3)) {
       Step reader = kernel_step();
       reader.in = program_.steps[first].out;
@@ -236,7 +237,8 @@ class Maker {
     return (before_[static_cast<size_t>(std::max(one, other))] >> std::min(one, other) & 1) != 0;
   }
 
-  // Other parameters for a node, that need no other edges; else the same with another salt.
+  // Returns other parameters for a node that need no other edges; if none are found, the same with
+  // another salt.
   Step change(int at, const std::vector<Step>& now) {
     const Step& before = now[static_cast<size_t>(at)];
     for (int trial = 0; trial < 6; ++trial) {
@@ -293,7 +295,7 @@ class Maker {
         op.kind = OpKind::end_graph;
         has_graph = false;
       } else if (kind == 18 && has_graph) {
-        op.kind = OpKind::instantiate;  // of the graph as it is
+        op.kind = OpKind::instantiate;  // resets all nodes to the graph's
         now = program_.steps;
       } else if (kind == 19) {
         op.kind = OpKind::rate;
@@ -304,7 +306,7 @@ class Maker {
 
   Random random_;
   Program program_;
-  std::vector<uint64_t> before_;  // of each step, which come before it
+  std::vector<uint64_t> before_;  // for each step, a bit for every step before it
   int next_scratch_ = 0;
 };
 
@@ -341,7 +343,8 @@ Program shrink(const Program& program, const std::vector<int>& without_steps,
   Program out = program;
   out.steps.clear();
   out.ops.clear();
-  // Of each step, by what it is followed: itself, or what it came after.
+  // For each step, the steps that later steps depend on in its place: itself or, if left out, its
+  // own predecessors.
   std::vector<std::vector<int>> stands_for;
   const auto leave_out = [&](const std::vector<Step>& all) {
     std::vector<Step> kept;

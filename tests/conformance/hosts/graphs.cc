@@ -88,7 +88,7 @@ std::string kernel_name(const NodeParams2& params) {
 
 namespace {
 
-// A real driver gives arguments back in the form in which a captured launch had them.
+// A real driver returns arguments in the form in which a captured launch passed them.
 int argument_of(const NodeParams2& params, int index, size_t offset) {
   if (params.kernelParams != nullptr) return *static_cast<const int*>(params.kernelParams[index]);
   CHECK(params.extra != nullptr);

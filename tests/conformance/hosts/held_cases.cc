@@ -1,5 +1,5 @@
-// Threads that are within a launch while something else happens: they are cancelled there, or the process
-// forks. lib_hold.cc holds them.
+// Threads are within a launch while they are cancelled, or the process forks. lib_hold.cc keeps
+// them there.
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 namespace conform {
 namespace {
 
-// A thread whose first launch, of curated_n2, has begun and does not end.
+// A thread within its first launch, of curated_n2, which does not end by itself.
 class HeldThread {
  public:
   HeldThread(const Gpu& gpu, CUfunction step) : gpu_(gpu), step_(step) {
@@ -50,7 +50,7 @@ class HeldThread {
   int waits_[2];
 };
 
-// A module comes and goes: its records are used again only when no launch may read them.
+// Loads and unloads modules: their records are reused only if no launch may read them.
 void use_modules(const Gpu& gpu, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const CUmodule module = gpu.load_module();
@@ -62,7 +62,7 @@ void use_modules(const Gpu& gpu, int rounds) {
 }  // namespace
 }  // namespace conform
 
-// What threads were reading that are gone is used again: memory stays flat.
+// Records that cancelled threads were reading are reused: memory does not grow.
 CASE(cancelled_launches) {
   using namespace conform;
   constexpr int kRounds = 2000;
@@ -71,7 +71,8 @@ CASE(cancelled_launches) {
   const CUfunction step = gpu.step();
   constexpr int kCancelled = 4;
   for (int i = 0; i < kCancelled; ++i) HeldThread(gpu, step).cancel();
-  // What grows once, such as CUPTI's buffers while they are first filled, is no leak: a leak grows in every turn.
+  // Growing once, such as CUPTI's buffers while they are first filled, is no leak: a leak grows in
+  // every turn.
   int turns = 0;
   long grown = LONG_MAX;
   while (grown > kMostBytes && turns < 4) {
@@ -81,11 +82,11 @@ CASE(cancelled_launches) {
     ++turns;
   }
   if (grown > kMostBytes) fail(__FILE__, __LINE__, std::to_string(grown) + " bytes more");
-  // Those that were cancelled never returned, and had been counted.
+  // The cancelled launches never returned, but had been counted.
   state({}, {.hit = turns * kRounds + kCancelled});
 }
 
-// The child has no thread to wait for, and its parent's held launch ends as it began.
+// The forked child has no other thread to wait for, and its parent's held launch ends normally.
 GPU_CASE(fork_in_a_launch) {
   using namespace conform;
   const CUfunction step = gpu.step();

@@ -259,7 +259,7 @@ struct Stated {
   long value;
 };
 
-// One write, so that the lines of several processes do not mix.
+// One write(), so that the lines of several processes do not mix.
 void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
   std::string line = "state " + std::to_string(getpid());
   const auto add = [&](const Stated& row) {
@@ -324,7 +324,8 @@ void Gpu::expect_last_value(int value) const {
     return;
   }
   const SimcudaLaunch last = last_launch(nullptr);
-  // (marks, shape, value) of this image's originals; (value, marks) of all others.
+  // The arguments are (marks, shape, value) for the first image's originals, (value, marks) for
+  // others.
   const bool is_original = last.param_bytes == 16 &&
                            (strcmp(last.kernel, kStep) == 0 || strcmp(last.kernel, kFree) == 0);
   uint32_t* marks = nullptr;

@@ -1,12 +1,12 @@
-// Ways into a launch, beyond what hook_cases.cc has for each function: argument forms, attributes,
-// wrong calls, out-parameters, failures that pass.
+// Launches, beyond hook_cases.cc's case for each function: argument forms, attributes, invalid
+// calls, out-parameters, transient failures.
 
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
 namespace {
 
-// Whether the launch that ran last was given the attribute. The simulated driver knows.
+// True if the last launch had the attribute. Requires the simulated driver.
 bool ran_with(CUlaunchAttributeID id) {
   const SimcudaLaunch last = last_launch(nullptr);
   for (uint32_t i = 0; i < last.attribute_count; ++i) {
@@ -20,8 +20,8 @@ bool ran_with(CUlaunchAttributeID id) {
 
 using namespace conform;
 
-// Facts 4: no way to pass arguments makes the shim read what is not there. What is wrong is the
-// driver's to say.
+// Facts 4: no way of passing arguments makes the shim read memory that is not there. The driver
+// decides what is wrong.
 GPU_CASE(arguments_missing) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
@@ -38,7 +38,7 @@ GPU_CASE(arguments_missing) {
   // Both at once.
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
               launch(step, arguments_of_step.params(), arguments_of_step.extra()));
-  // A packed buffer that says first how long it is.
+  // A packed buffer whose size comes first.
   size_t bytes = 16;
   void* swapped[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_BUFFER_POINTER,
                      arguments_of_step.packed(), CU_LAUNCH_PARAM_END};
@@ -47,7 +47,7 @@ GPU_CASE(arguments_missing) {
   state({.curated1 = 1, .nothing = 3}, {.hit = 1, .untracked = 4});
 }
 
-// The simulated driver refuses what a real one would read through a null pointer.
+// The simulated driver refuses null pointers that a real one would dereference.
 GPU_CASE(arguments_null) {
   const CUfunction step = gpu.step();
   CUlaunchConfig config = launch_config(gpu.stream());
@@ -57,7 +57,7 @@ GPU_CASE(arguments_null) {
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
               cuda().cuLaunchCooperativeKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuda().cuLaunchKernelEx(nullptr, step, nullptr, nullptr));
-  // A packed buffer that is too short, and one of which only the end is there.
+  // A packed buffer that is too short, and `extra` with only the end marker.
   Arguments arguments_of_step(gpu.marks(), 1, 7);
   size_t bytes = 8;
   void* too_short[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_of_step.packed(),
@@ -73,7 +73,7 @@ GPU_CASE(arguments_null) {
   gpu.finish({}, {.untracked = 5});
 }
 
-// Handles that are none, or none any more.
+// Handles that are invalid, or no longer valid.
 GPU_CASE(handles_wrong) {
   int on_stack[16] = {};
   for (CUfunction function :
@@ -84,7 +84,8 @@ GPU_CASE(handles_wrong) {
   gpu.finish({}, {.untracked = 2});
 }
 
-// Attributes reach the replacement as the host gave them, but for what must fit it.
+// Attributes reach the replacement as the host gave them, except those that must suit the
+// replacement.
 GPU_CASE(attributes) {
   const CUfunction step = gpu.step();
   Arguments arguments_of_step(gpu.marks(), 1, 7);
@@ -105,7 +106,7 @@ GPU_CASE(attributes) {
     CHECK(!ran_with(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
     CHECK(!ran_with(CU_LAUNCH_ATTRIBUTE_COOPERATIVE));
   }
-  // One with a cluster of its own is given that.
+  // A replacement with a cluster of its own gets that.
   Arguments clustered(gpu.marks(), 3, 7);
   OK(cuda().cuLaunchKernelEx(&config, step, clustered.params(), nullptr));
   if (cuda().is_simulated) {
@@ -113,7 +114,7 @@ GPU_CASE(attributes) {
     EXPECT_EQUAL(2, last.cluster[0]);
     EXPECT_EQUAL(4, last.grid[0]);
   }
-  // One that waits by itself keeps that attribute.
+  // A replacement that waits by itself keeps the programmatic attribute.
   Arguments waiting(gpu.marks(), 2, 7);
   config.numAttrs = 2;
   OK(cuda().cuLaunchKernelEx(&config, step, waiting.params(), nullptr));
@@ -160,7 +161,7 @@ GPU_CASE(device_updatable) {
   gpu.finish({.step = 1}, {.graph = 1});
 }
 
-// Facts 3: the two forms of a launch go to two default streams, redirected or not.
+// Facts 3: the two forms of a launch use two default streams, redirected or not.
 GPU_CASE(default_streams) {
   const CUmodule module = gpu.load_module();
   Arguments own(gpu.marks(), 1, 7);
@@ -205,7 +206,8 @@ GPU_CASE(capture_per_thread) {
   gpu.finish({.curated2 = 2}, {.hit = 1});
 }
 
-// A thread's stream is another one in each context: the end of one's capture is not the other's.
+// A thread has a different stream in each context: the end of a capture in one does not end the
+// other's.
 GPU_CASE(capture_per_thread_in_two_contexts) {
   CUcontext other = nullptr;
   OK(cuda().cuCtxCreate_v2(&other, 0, gpu.device()));
@@ -237,7 +239,7 @@ GPU_CASE(capture_per_thread_in_two_contexts) {
   gpu.finish({}, {});
 }
 
-// The primary context's end is not that of captures in others.
+// The end of the primary context does not end captures in other contexts.
 GPU_CASE(capture_beside_primary_context) {
   CUcontext own = nullptr;
   OK(cuda().cuCtxCreate_v2(&own, 0, gpu.device()));
@@ -255,7 +257,7 @@ GPU_CASE(capture_beside_primary_context) {
   gpu.finish({}, {});
 }
 
-// Every capture mode, the first launch of a kernel whose very module is loaded in the capture.
+// In every capture mode, the first launch of a kernel whose module is loaded within the capture.
 GPU_CASE(capture_cold) {
   long runs = 0;
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
@@ -270,7 +272,7 @@ GPU_CASE(capture_cold) {
   gpu.finish({.curated1 = runs, .curated2 = runs}, {.hit = 2 * runs});
 }
 
-// Facts 6: all that must be loaded is loaded when the kernel is looked up. A launch is one call.
+// Facts 6: everything needed is loaded when the kernel is looked up. A launch is one call.
 GPU_CASE(nothing_is_loaded_at_launch) {
   const CUfunction step = gpu.step();
   const auto calls = [] { return cuda().simcuda_call_count("*"); };
@@ -290,7 +292,7 @@ GPU_CASE(nothing_is_loaded_at_launch) {
   gpu.finish({.curated1 = 35, .curated2 = 34, .curated3 = 34}, {.hit = 103});
 }
 
-// Facts 25: what the driver would not touch stays untouched, and null is no crash.
+// Facts 25: out-parameters that the driver would not write stay unchanged, and null does not crash.
 GPU_CASE(out_parameters) {
   const CUmodule module = gpu.load_module();
   const CUlibrary library = gpu.load_library();
@@ -314,12 +316,12 @@ GPU_CASE(out_parameters) {
   EXPECT_CODE(CUDA_ERROR_NOT_FOUND, cuda().cuLibraryGetKernel(&kernel, library, "no_such_kernel"));
   CHECK(kernel == reinterpret_cast<CUkernel>(poison) || kernel == nullptr);
 
-  // More room than there are kernels: what lies behind them is the host's.
+  // More room than there are kernels: the rest of the array must not be written.
   CUfunction many[16];
   for (CUfunction& one : many) one = nullptr;
   OK(cuda().cuModuleEnumerateFunctions(many, 16, module));
 
-  // Nodes: a call that fails leaves the node alone, and the params that it was given.
+  // Nodes: a call that fails changes neither the node nor the params.
   const Graph graph;
   CUgraphNode node = nullptr;
   CHECK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, nullptr) != CUDA_SUCCESS);
@@ -345,7 +347,7 @@ GPU_CASE(out_parameters) {
   gpu.finish({}, {});
 }
 
-// Facts 11: a failure that passes is not remembered.
+// Facts 11: a transient failure is not remembered.
 GPU_CASE(failure_passes) {
   CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*5") == 1);  // the five replacements
   const CUfunction step = gpu.step();
@@ -360,7 +362,7 @@ GPU_CASE(failure_passes) {
   gpu.finish({.curated1 = 2, .curated2 = 1}, {.hit = 3, .error = 3});
 }
 
-// cuInit fails at first, as where the driver is still starting.
+// cuInit fails at first, as while the driver is still starting.
 CASE(init_fails_first) {
   CHECK(cuda().simcuda_set_faults("cuInit=802*1") == 1);
   EXPECT_CODE(CUDA_ERROR_SYSTEM_NOT_READY, cuda().cuInit(0));
@@ -371,7 +373,7 @@ CASE(init_fails_first) {
   gpu.finish({.curated1 = 1}, {.hit = 1});
 }
 
-// Facts 17: the same name with another layout is another kernel, whichever is met first.
+// Facts 17: the same name with another layout is another kernel, whichever is seen first.
 GPU_CASE(same_name_other_image) {
   const CUfunction step = gpu.step();
   const CUfunction other = gpu.function(gpu.load_module(kOther));
@@ -393,7 +395,7 @@ GPU_CASE(step_is_untracked) {
   gpu.finish({.step = 2}, {.untracked = 2});
 }
 
-// A fat binary as compilers lay it into a program: behind a wrapper.
+// A fatbin with a wrapper, as compilers embed it in a program.
 GPU_CASE(wrapped_image) {
   const struct {
     unsigned magic;

@@ -1,5 +1,5 @@
-// libconform_chain_a.so and, with CHAIN_LAST, libconform_chain_b.so: the first defines what the
-// second does too, and asks for the next one, as interposers do.
+// libconform_chain_a.so and, with CHAIN_LAST, libconform_chain_b.so: both define the same
+// functions, and the first looks up the next definition, as interposers do.
 #include <dlfcn.h>
 
 #include <string>
@@ -27,7 +27,7 @@ EXPORTED const char* conform_chain_by_version() {
 // The caller of dlsym and dlopen is this library.
 EXPORTED void* conform_next(const char* name) {
   void* found = dlsym(RTLD_NEXT, name);
-  return found;  // not a tail call: the caller must be seen
+  return found;  // not a tail call, since dlsym must see this caller
 }
 EXPORTED void* conform_default(const char* name) {
   void* found = dlsym(RTLD_DEFAULT, name);

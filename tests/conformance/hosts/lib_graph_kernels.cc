@@ -1,5 +1,5 @@
-// What the kernels of graph_kernels.cu do on the simulated driver (SIMCUDA_KERNELS). With GRAPHS_WRONG the replacements
-// compute something else.
+// The kernels of graph_kernels.cu for the simulated driver (SIMCUDA_KERNELS). With GRAPHS_WRONG the
+// replacements compute something else.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// What curated_n2 does on the simulated driver (SIMCUDA_KERNELS): while CONFORM_HOLD names two
-// descriptors, "out,in", it says on the first that it runs, and goes on when a byte comes from the second. A
-// thread can be cancelled there, within the launch.
+// curated_n2 for the simulated driver (SIMCUDA_KERNELS). If CONFORM_HOLD names two descriptors,
+// "out,in", it writes to the first when it runs, and returns when it reads a byte from the second.
+// A thread can be cancelled there, within the launch.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-// libconform_libc_faults.so: libc functions that fail where the shim, its loader or their libelf
-// call them; the host's own calls and the driver's go through. Preloaded before the shim.
+// libconform_libc_faults.so: libc functions that fail if the shim, its loader or their libelf call
+// them; calls of the host and the driver succeed. Preloaded before the shim.
 //
-//   CONFORM_LIBC="mmap:3"     the third call fails; "mmap:3+" it and all later ones
+//   CONFORM_LIBC="mmap:3"     the third call fails; "mmap:3+": and all later ones
 //   CONFORM_LIBC="clock:wall" CLOCK_REALTIME jumps by years, back and forth; "clock:all": and
-//                             CLOCK_MONOTONIC forward by an hour at every call
+//                             CLOCK_MONOTONIC goes forward by an hour at every call
 //   conform_mapped_bytes()    how much memory the shim and its loader have mapped
-//   CONFORM_LIBC_COUNTS       file that the number of calls is appended to at exit: "mmap 7"
+//   CONFORM_LIBC_COUNTS       a file; at exit the numbers of calls are appended to it: "mmap 7"
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ enum Function {
 
 struct Row {
   const char* name;
-  int code;  // errno, or what the function returns
+  int code;  // errno, or the function's return value
   std::atomic<long> calls;
 };
 Row g_rows[] = {
@@ -140,7 +140,7 @@ __attribute__((destructor)) void end() {
     return real arguments;                                   \
   }
 
-// What the shim and its loader have mapped and not unmapped.
+// How much the shim and its loader have mapped and not unmapped.
 std::atomic<long> g_mapped_bytes{0};
 EXPORTED long conform_mapped_bytes() { return g_mapped_bytes.load(std::memory_order_relaxed); }
 
@@ -176,7 +176,7 @@ DEFINE(int, pthread_key_create, (pthread_key_t * key, void (*end)(void*)), (key,
 DEFINE(int, pthread_setspecific, (pthread_key_t key, const void* value), (key, value), ENOMEM)
 DEFINE(int, getrlimit, (__rlimit_resource_t resource, rlimit* out), (resource, out), -1)
 
-// What dlsym itself may call, so by another name.
+// dlsym itself may call malloc, so these are called by another name and not looked up.
 extern "C" void* __libc_malloc(size_t bytes);
 extern "C" void* __libc_realloc(void* block, size_t bytes);
 EXPORTED void* malloc(size_t bytes) {
@@ -192,8 +192,8 @@ EXPORTED int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const auto mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  // Beside itself the shim looks for the loader, then opens the folder: where the loader lies is
-  // known from then on.
+  // The shim opens its loader before it opens the config folder, so from then on the loader's
+  // address is known.
   if (g_ours[1].begin.load(std::memory_order_relaxed) == 0) dl_iterate_phdr(find_ranges, nullptr);
   return strikes(k_open, CALLER) ? -1 : real(path, flags, mode);
 }
@@ -208,7 +208,7 @@ EXPORTED int openat(int folder, const char* path, int flags, ...) {
   return strikes(k_openat, CALLER) ? -1 : real(folder, path, flags, mode);
 }
 
-// openat2 has no function of its own.
+// libc has no function for openat2.
 EXPORTED long syscall(long number, ...) {
   static const auto real = next<long(long, ...)>("syscall");
   va_list arguments;

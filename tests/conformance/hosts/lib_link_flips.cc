@@ -1,5 +1,6 @@
-// libconform_link_flips.so: realpath, which repoints a link between the shim's look at it and the opening of
-// what it leads to, and back before the next look. Preloaded before the shim.
+// libconform_link_flips.so: a realpath() that repoints a link after the shim has resolved it and
+// before it opens the target, and back before the shim resolves it again. Preloaded before the
+// shim.
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@ void repoint(const char* target) {
 
 }  // namespace
 
-// After the next realpath of `link` it leads to `target`, and from the one after that on to `back`.
+// After the next realpath() of `link`, the link leads to `target`; after the one after that, to
+// `back`.
 EXPORTED void conform_flip_link(const char* link, const char* target, const char* back) {
   snprintf(g_link, sizeof g_link, "%s", link);
   snprintf(g_target, sizeof g_target, "%s", target);

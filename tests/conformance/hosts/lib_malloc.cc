@@ -1,6 +1,6 @@
 // libconform_malloc.so: an allocator that looks up the next one with dlsym from inside malloc, as
 // jemalloc, tcmalloc, heap profilers and ASan do. A dlsym that allocates, logs or takes a lock that
-// it already holds would come round to itself: then this says so and ends the process.
+// it already holds would call itself: then this library says so and ends the process.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,8 @@ bool is_early(const void* block) { return block >= g_early && block < g_early + 
 // A real driver allocates millions of times.
 constexpr int kLookups = 20000;
 
-// Looked up anew at every call, for long: what counts is that dlsym runs inside malloc at any time.
+// Looks the function up again at each of the first calls, so that dlsym runs inside malloc at any
+// time.
 template <class Function>
 Function find_next(const char* name) {
   static Function last;
@@ -41,7 +42,8 @@ Function find_next(const char* name) {
     _exit(1);
   }
   const auto next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-  // And one that begins as the driver's do. A lookup that fails allocates its message: not too many.
+  // And names that begin as the driver's do. A lookup that fails allocates its message, so only a
+  // few.
   static int lookups;
   if (__atomic_fetch_add(&lookups, 1, __ATOMIC_RELAXED) < 64) {
     (void)dlsym(RTLD_DEFAULT, "cuMallocHook");
@@ -78,7 +80,7 @@ EXPORTED void* realloc(void* block, size_t bytes) {
 }
 
 EXPORTED void free(void* block) {
-  // What dlsym itself frees stays: a lookup for that would be one inside a lookup.
+  // Memory that dlsym itself frees is leaked: looking up free() would be a lookup within a lookup.
   if (block == nullptr || is_early(block) || t_depth > 0) return;
   find_next<void (*)(void*)>("free")(block);
 }

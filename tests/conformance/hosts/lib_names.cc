@@ -1,5 +1,5 @@
-// libconform_names.so: names that begin as the driver's do, and a stand-in for two of its own, as
-// test doubles of applications have them. Each says which it is.
+// libconform_names.so: functions whose names begin as the driver's do, and two with names of the
+// driver's own, as in test doubles of applications. Each returns a text that identifies it.
 #define SAYS(name, text) \
   extern "C" __attribute__((visibility("default"))) const char* name() { return text; }
 

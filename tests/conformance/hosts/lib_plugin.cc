@@ -1,7 +1,7 @@
 // libconform_plugin.so: a library that uses CUDA in its constructor, under the dynamic linker's
 // lock, and in its destructor. It launches a tracked and an untracked kernel.
 //
-// CONFORM_MARKS  the address where the kernels leave their marks; unset: memory of its own
+// CONFORM_MARKS  the address where the kernels leave their marks; if unset, memory of its own
 // CONFORM_WAIT   first calls the program's conform_let_other_thread_start
 #include <dlfcn.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ __attribute__((constructor)) void begin() {
   MUST(cuCtxSynchronize, );
 }
 
-// At dlclose the driver is there still; at the end of the process it may not be.
+// At dlclose the driver is still there; at the end of the process it may not be.
 __attribute__((destructor)) void end() { (void)CALL(cuModuleUnload)(g_module); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// libconform_weak.so: weak references to every hooked function, as libraries have that work with and
-// without a driver. Bound to the shim's exports, or to nothing.
+// libconform_weak.so: weak references to every hooked function, as in libraries that work with and
+// without a driver. They are bound to the shim's exports, or to nothing.
 #define HOOK(name, type) extern "C" __attribute__((weak)) int weak_##name(...) __asm__(#name);
 #include "shim/driver/hook_table.h"
 #undef HOOK
@@ -19,7 +19,7 @@ const Hook kHooks[] = {
 
 }  // namespace
 
-// What the reference of that index is bound to; `name` is null behind the last.
+// Returns what the reference of that index is bound to; past the last one, *name is null.
 extern "C" __attribute__((visibility("default"))) void* conform_weak_hook(int index,
                                                                           const char** name) {
   constexpr int count = sizeof kHooks / sizeof kHooks[0];

@@ -1,6 +1,6 @@
-// Handles that die, and others that come in their place (number 16 of
-// tools/doc/driver_facts.md, section 7). Whatever the shim remembers of a
-// handle ends with it, and the records of others hold, under load from other threads.
+// Handles that end, and others that get the same values (number 16 of tools/doc/driver_facts.md,
+// section 7). The shim's record of a handle ends with the handle, and the records of others stay
+// valid, under load from other threads.
 
 #include <set>
 
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kRounds = 300;
 
-// Of the cases under load. A real driver waits for the launches of others before it unloads.
+// Rounds of the cases under load. A real driver waits for launches of other threads before it
+// unloads.
 int rounds_of_modules() { return cuda().is_simulated ? 2000 : 20; }
 int rounds_of_contexts() { return cuda().is_simulated ? 2000 : 5; }
 
@@ -27,7 +28,7 @@ CUcontext make_context(const Gpu& gpu) {
 
 using namespace conform;
 
-// Handle values are reused at once, for another kernel. The test is none if they are not.
+// Handle values are reused at once, for another kernel. Without reuse this would test nothing.
 GPU_CASE(reuse) {
   int reused = 0;
   std::set<CUfunction> seen;
@@ -71,8 +72,8 @@ GPU_CASE(reuse_under_load) {
              {.hit = rounds + 2 * each, .untracked = rounds + each});
 }
 
-// Contexts come and go while other threads launch kernels that are not theirs: those live on, and
-// so must what is known of them.
+// Contexts are made and destroyed while other threads launch kernels of another context: those stay
+// valid, and so must the shim's records of them.
 GPU_CASE(contexts_under_load) {
   Launchers load(gpu, 2, gpu.handles(), {1, 2});
   for (int i = 0; i < rounds_of_contexts(); ++i) {
@@ -87,7 +88,7 @@ GPU_CASE(contexts_under_load) {
              {.hit = 2 * each, .untracked = each});
 }
 
-// The same where functions are made of kernels, whose owner the shim does not know.
+// The same for functions made from kernels, whose owner the shim does not know.
 GPU_CASE(kernel_functions_under_load) {
   const CUlibrary own = gpu.load_library();
   CUfunction step = nullptr;
@@ -105,7 +106,7 @@ GPU_CASE(kernel_functions_under_load) {
              {.hit = 2 * each, .untracked = each});
 }
 
-// A handle that the shim knows nothing of any more, or never did, is met at the launch.
+// A handle that the shim has forgotten, or never knew, is learnt at the launch.
 GPU_CASE(strangers) {
   const auto own = gpu.handles();
   const CUkernel kernel = gpu.kernel(gpu.load_library());
@@ -150,10 +151,10 @@ GPU_CASE(several_contexts) {
   gpu.finish({.curated1 = 4}, {.hit = 4});
 }
 
-// Captures of several threads, in streams of theirs and in the threads' own, and contexts that end: one
-// capture's end is not another's, and what is captured is remembered.
+// Captures of several threads, in created and in per-thread streams, while contexts end: the end of
+// one capture does not end another, and the shim keeps its records of captures.
 CASE(captures_beside_ends) {
-  constexpr int kThreads = 2;  // of more, one is always capturing
+  constexpr int kThreads = 2;  // with more, one would always be capturing
   const Gpu gpu;
   const CUfunction step = gpu.step();
   std::vector<std::thread> threads;
@@ -209,7 +210,8 @@ CASE(several_devices) {
   first.finish({.curated1 = 4, .curated2 = 4}, {.hit = 8});
 }
 
-// The driver does not tell its devices at first: nothing is decided then, and nothing kept.
+// At first the driver does not return its devices: the shim decides nothing, and keeps no wrong
+// answer.
 CASE(devices_known_late) {
   using namespace conform;
   const Gpu first(0);
@@ -256,7 +258,8 @@ GPU_CASE(library_in_several_contexts) {
   gpu.finish({.step = 20, .curated1 = 40}, {.hit = 40, .untracked = 20});
 }
 
-// Each context that a kernel spoils is reported once; one that comes in its place is another.
+// Each context with a sticky error is reported once; a context that gets the same handle is a new
+// one.
 GPU_CASE(lost_contexts) {
   using namespace conform;
   CHECK(cuda().simcuda_set_faults("poison:conform_free=700") == 1);

@@ -1,11 +1,11 @@
 // A program that is linked against libcuda.so.1, as few are: its references to hooked functions
-// bind to the shim's exports. It says of each where it was bound to, one "NAME OBJECT" a line, and
+// bind to the shim's exports. It prints where each was bound to, one "NAME OBJECT" per line, and
 // launches a kernel.
 #include <stdio.h>
 
 #include "tests/conformance/hosts/host.h"
 
-// Weak: a later driver's function need not be there.
+// Weak, since functions of later drivers may be missing.
 #define HOOK(name, type) extern "C" __attribute__((weak)) void linked_##name() __asm__(#name);
 #include "shim/driver/hook_table.h"
 #undef HOOK

@@ -1,6 +1,6 @@
-// What the dynamic linker answers to a host that has nothing to do with the driver, or mixes both.
-// Each case prints what it finds, without addresses: the test runs it with and without the shim, and
-// the two must be the same to the letter.
+// The dynamic linker's answers to a host that does not use the driver, or mixes other lookups with
+// it. Each case prints what it finds, without addresses: the test runs it with and without the
+// shim, and both outputs must be identical.
 #include <link.h>
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ void* open_library(const char* name, int mode = RTLD_NOW | RTLD_LOCAL) {
   return library;
 }
 
-// Without what a lookup names first, the object that it began in or the caller.
+// Prints the error without its first part, which names the object of the lookup or the caller.
 void print_error() {
   const char* error = dlerror();
   const char* colon = error == nullptr ? nullptr : strstr(error, ": ");
@@ -31,8 +31,8 @@ void print_lookup(const char* what, const void* found) {
 
 using namespace conform;
 
-// Facts 1: a process without any driver. No lookup finds one; a weak reference, which the shim's
-// exports satisfy, can be called, and says that there is none.
+// Facts 1: a process without any driver. No lookup finds one. A weak reference, which the shim's
+// exports satisfy, can be called, and returns an error.
 CASE(without_driver) {
   if (dlopen("libcuda.so.1", RTLD_NOW) != nullptr) skip("this machine has a driver");
   using WeakHook = CUresult (*(*)(int, const char**))(...);
@@ -55,7 +55,7 @@ CASE(without_driver) {
   CHECK(count > 30);
 }
 
-// One real lookup for each: no error is left over, none is swallowed.
+// Each lookup sets dlerror as without the shim: no error is left over, none is lost.
 CASE(dlerror_is_kept) {
   void* names = open_library("libconform_names.so");
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -64,7 +64,7 @@ CASE(dlerror_is_kept) {
       "cuGetProcAddress_v2", "",       "cuLaunchKernel_v99"};
   for (void* library : {names, driver, RTLD_DEFAULT}) {
     for (const char* name : kNames) {
-      // A driver in a scope of its own is in everyone's under the shim.
+      // Under the shim, a driver opened with RTLD_LOCAL is visible to everyone.
       if (library == RTLD_DEFAULT && dlsym(driver, name) != nullptr) continue;
       (void)dlerror();
       void* found = dlsym(library, name);
@@ -76,7 +76,7 @@ CASE(dlerror_is_kept) {
       print_error();
     }
   }
-  // An earlier failure waits while a lookup succeeds.
+  // An earlier error stays pending while a lookup succeeds.
   (void)dlsym(names, "noSuchThing");
   (void)dlsym(driver, "cuLaunchKernel");
   print_error();
@@ -111,7 +111,7 @@ CASE(exact_names) {
   }
 }
 
-// RTLD_NEXT and RTLD_DEFAULT depend on who asks: a chain of libraries, each passing on to the next.
+// RTLD_NEXT and RTLD_DEFAULT depend on the caller: a chain of libraries, each calling the next.
 CASE(next_and_default) {
   void* first = open_library("libconform_chain_a.so", RTLD_NOW | RTLD_GLOBAL);
   using Chain = const char* (*)();
@@ -133,7 +133,7 @@ CASE(next_and_default) {
   print_lookup("pthread_create", dlvsym(RTLD_NEXT, "pthread_create", "GLIBC_2.34"));
 }
 
-// Paths that depend on who opens: $ORIGIN, and the opener's own run path.
+// Paths that depend on the caller of dlopen: $ORIGIN, and the caller's own run path.
 CASE(origin) {
   for (const char* path : {"$ORIGIN/libconform_names.so", "$ORIGIN/libnosuchthing.so",
                            "libconform_chain_b.so", "libconform_private.so", "libc.so.6"}) {
@@ -144,18 +144,18 @@ CASE(origin) {
       if (library == nullptr) print_error();
     }
   }
-  // Opened by a library, found through that library's run path and no other.
+  // A library opens it, and it is found only through that library's run path.
   void* chain = open_library("libconform_chain_a.so");
   using Open = void* (*)(const char*);
   const auto open_there = reinterpret_cast<Open>(dlsym(chain, "conform_open"));
   for (const char* path : {"libconform_private.so", "$ORIGIN/private/libconform_private.so"}) {
     printf("%s: %s\n", path, open_there(path) == nullptr ? "null" : "opened");
   }
-  // A driver opened so that it sees its own symbols first works all the same.
+  // A driver opened with RTLD_DEEPBIND works, too.
   print_lookup("deep", dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND), "cuInit"));
 }
 
-// No name of the shim's own can be found by a host, but for what it hooks.
+// A host can find no symbol of the shim except the hooks.
 CASE(helpers_are_hidden) {
   (void)cuda();
   void* shim = dlopen(kShimName, RTLD_NOW | RTLD_NOLOAD);
@@ -168,7 +168,7 @@ CASE(helpers_are_hidden) {
   }
 }
 
-// Library and function names that a host may have for itself.
+// Function names of the shim and the loader that a host may use for itself.
 extern "C" __attribute__((visibility("default"), used)) const char* fibloader_api() {
   return "the host's own";
 }

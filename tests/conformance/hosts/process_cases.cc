@@ -18,7 +18,7 @@
 namespace conform {
 namespace {
 
-// Launches a tracked and an untracked kernel so often, and states it.
+// Launches a tracked and an untracked kernel `launches` times each, and states it.
 void use_cuda(int launches) {
   const Gpu gpu;
   const auto own = gpu.handles();
@@ -59,7 +59,7 @@ pid_t spawn(const std::vector<std::string>& words, char* const* environment = en
   return child;
 }
 
-// What a child of fork may do with CUDA when its parent has used it: nothing, and it is told so.
+// A forked child cannot use CUDA if its parent has used it: every call returns an error.
 void use_cuda_in_vain(const Gpu& gpu, CUfunction step, CUfunction free) {
   EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, cuda().cuInit(0));
   EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
@@ -75,7 +75,7 @@ void use_cuda_in_vain(const Gpu& gpu, CUfunction step, CUfunction free) {
 
 using namespace conform;
 
-// `use LAUNCHES`: what the cases below start.
+// `use LAUNCHES`: the case that the cases below start.
 CASE(use) { use_cuda(atoi(arguments.at(0).c_str())); }
 
 // ---- fork
@@ -87,7 +87,8 @@ CASE(fork_before_cuda) {
   for (const pid_t child : children) expect_exit(child, 0);
 }
 
-// The driver is loaded, and everything found, but not initialised: what `import torch` leaves.
+// The driver is loaded and its functions are found, but it is not initialised, as after `import
+// torch`.
 CASE(fork_after_import) {
   (void)cuda();
   void* found = nullptr;
@@ -98,8 +99,8 @@ CASE(fork_after_import) {
   for (const pid_t child : children) expect_exit(child, 0);
 }
 
-// The child has counters of its own, for what it tried; the parent's stay right, also where the
-// child ends by exit, with all destructors.
+// The child has counters of its own for the calls that it tried. The parent's stay correct, even if
+// the child ends by exit(), which runs all destructors.
 GPU_CASE(fork_after_cuda) {
   const auto own = gpu.handles();
   OK(gpu.launch(own.step, 1));
@@ -112,15 +113,15 @@ GPU_CASE(fork_after_cuda) {
   CHECK(child >= 0);
   if (child == 0) exit(0);
   expect_exit(child, 0);
-  // A child of a child that never touches CUDA.
+  // A child of a child, neither of which uses CUDA.
   expect_exit(in_child([] { expect_exit(in_child([] {}), 0); }), 0);
   OK(gpu.launch(own.step, 1));
   OK(gpu.launch(own.free, 1));
   gpu.finish({.free = 1, .curated1 = 2}, {.hit = 2, .untracked = 1});
 }
 
-// While other threads launch, load and unload, every lock may be held: no child hangs, and nothing
-// of the parent's is lost.
+// While other threads launch, load and unload, any lock may be held: no child hangs, and the parent
+// loses no counts.
 GPU_CASE(fork_under_load) {
   const auto own = gpu.handles();
   std::atomic<bool> is_over{false};
@@ -146,7 +147,7 @@ GPU_CASE(fork_under_load) {
   for (int i = 0; i < 40; ++i) {
     expect_exit(in_child([&] {
                   end_child_under_sanitizers();
-                  // The slow paths that take locks: looking up, forgetting, counting anew.
+                  // The slow paths that take locks: looking up, forgetting, counting in a new file.
                   CUfunction function = nullptr;
                   CHECK(cuda().cuModuleGetFunction(&function, own.module, kStep) != CUDA_SUCCESS);
                   CHECK(cuda().cuModuleUnload(own.module) != CUDA_SUCCESS);
@@ -168,7 +169,7 @@ CASE(fork_while_starting) {
     expect_exit(in_child([] {
                   (void)cuda();
                   std::atomic<bool> is_started{false};
-                  // Starts the shim, before cuInit, and goes on looking.
+                  // Starts the shim before cuInit.
                   std::thread starter([&] {
                     CUmodule module = nullptr;
                     is_started = true;
@@ -203,7 +204,7 @@ CASE(spawn_before_and_after) {
   for (const pid_t child : children) expect_exit(child, 0);
 }
 
-// A program that ends in another: pid and start time stay, and so must what was counted.
+// A program that execs another one: pid and start time stay the same, and the counts must be kept.
 CASE(exec_after_cuda) {
   const int round = arguments.empty() ? 0 : atoi(arguments[0].c_str());
   use_cuda(5 + round);
@@ -213,7 +214,7 @@ CASE(exec_after_cuda) {
   fail(__FILE__, __LINE__, strerror(errno));
 }
 
-// A worker whose LD_PRELOAD was rewritten is not under the shim, and takes nothing from it.
+// A worker whose LD_PRELOAD was rewritten is not under the shim, and does not affect it.
 CASE(worker_without_preload) {
   std::vector<std::string> kept;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -226,7 +227,7 @@ CASE(worker_without_preload) {
   expect_exit(spawn({"plain"}, environment.data()), 0);
 }
 
-// Not under the shim: the original runs. States what it ran only.
+// Not under the shim: the original runs. States only what it ran.
 GPU_CASE(plain) {
   CHECK(!is_shim_active());
   OK(gpu.launch(gpu.step(), 1));
@@ -251,7 +252,7 @@ CASE(daemon_closes_descriptors) {
     for (int descriptor = 0; descriptor < 256; ++descriptor) {
       if (descriptor != ends[1] && descriptor != out) close(descriptor);
     }
-    // Their numbers are given to files of the host's own.
+    // Files of the host's own get the closed descriptors' numbers.
     const std::string path = "/proc/self/exe";
     int held[3];
     for (int& one : held) one = open(path.c_str(), O_RDONLY);
@@ -275,18 +276,18 @@ CASE(daemon_closes_descriptors) {
 
 // ---- ends
 
-// exit() while other threads launch: they are cut off somewhere, and nothing crashes or hangs. What
-// was counted by then is at least what the threads had seen return.
+// exit() while other threads launch: they are interrupted anywhere, and nothing crashes or hangs.
+// The counters have at least the launches that had returned.
 CASE(exit_in_flight) {
   static const Gpu gpu;
   static const CUfunction step = gpu.step();
   static std::atomic<long> launched{0};
   for (int i = 0; i < 4; ++i) {
     std::thread([] {
-      // This thread may begin after the end: then nothing can be launched any more.
+      // This thread may begin after the driver's end, when nothing can be launched any more.
       (void)cuda().cuCtxSetCurrent(gpu.context());
       while (true) {
-        // After the driver has shut down the answer is its error.
+        // After the driver has shut down, launches return its error.
         if (gpu.launch(step, 1) != CUDA_SUCCESS) continue;
         ++launched;
       }
@@ -298,7 +299,7 @@ CASE(exit_in_flight) {
   exit(0);
 }
 
-// A static object that uses CUDA when it is destroyed, after the driver has shut down.
+// A static object uses CUDA when it is destroyed, after the driver has shut down.
 CASE(destructors_use_cuda) {
   static CUmodule module = nullptr;
   static CUfunction step = nullptr;
@@ -309,14 +310,14 @@ CASE(destructors_use_cuda) {
       if (cuda().cuModuleUnload(module) != CUDA_ERROR_DEINITIALIZED) _exit(4);
       state({.curated1 = 1}, {.hit = 1, .error = 1});
     }
-  } at_end;  // before cuInit registers the driver's own end
+  } at_end;  // made before cuInit registers the driver's own exit handler
   gpu = new Gpu;
   module = gpu->load_module();
   step = gpu->function(module);
   OK(gpu->launch(step, 1));
 }
 
-// Threads that come and go by the hundred: each counts, none is lost.
+// Hundreds of threads start and end: the counts of each are kept.
 GPU_CASE(many_threads) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
@@ -336,9 +337,10 @@ GPU_CASE(many_threads) {
   gpu.finish({.curated1 = each, .curated2 = each}, {.hit = 2 * each});
 }
 
-// Facts 13: killed at any moment, it leaves nothing locked for others, and its counts readable.
+// Facts 13: a process that is killed at any moment leaves nothing locked, and its counts are
+// readable.
 CASE(killed_children) {
-  const char* const real = getenv("FIBSHIM_TEST_REAL_DRIVER");  // CUDA is the children's alone
+  const char* const real = getenv("FIBSHIM_TEST_REAL_DRIVER");  // only the children use CUDA
   const int children = real == nullptr || *real == 0 ? 20 : 5;
   for (int i = 0; i < children; ++i) {
     int ends[2];
@@ -366,7 +368,7 @@ CASE(killed_children) {
 
 // ---- many at once
 
-// Facts 14: `herd COUNT` starts so many at once.
+// Facts 14: `herd COUNT` starts COUNT processes at once.
 CASE(herd) {
   const int count = atoi(arguments.at(0).c_str());
   std::vector<pid_t> children;
@@ -392,7 +394,8 @@ long launches_of(void* plugin) {
 
 }  // namespace
 
-// Its constructor launches, its destructor unloads; again and again.
+// A library whose constructor launches and whose destructor unloads is opened and closed
+// repeatedly.
 GPU_CASE(library_uses_cuda) {
   setenv("CONFORM_MARKS", std::to_string(reinterpret_cast<uintptr_t>(gpu.marks())).c_str(), 1);
   for (int i = 0; i < 20; ++i) {
@@ -404,7 +407,8 @@ GPU_CASE(library_uses_cuda) {
   gpu.finish({.free = 20, .curated1 = 20, .curated2 = 1}, {.hit = 21, .untracked = 20});
 }
 
-// The first use of CUDA at all is in the constructor of a library, under the dynamic linker's lock.
+// The process's first use of CUDA is in the constructor of a library, under the dynamic linker's
+// lock.
 CASE(library_starts_cuda) {
   unsetenv("CONFORM_MARKS");
   void* plugin = open_plugin();
@@ -413,8 +417,8 @@ CASE(library_starts_cuda) {
   state({.free = 1, .curated1 = 1}, {.hit = 1, .untracked = 1});
 }
 
-// `library_binds_deep [clear]`: a library that looks into itself and what it needs first finds libc's own
-// dlsym, and so the driver's own functions, unless the setting takes that from it.
+// `library_binds_deep [clear]`: a library opened with RTLD_DEEPBIND finds libc's own dlsym, and so
+// the driver's own functions, unless a setting makes the shim remove that flag.
 CASE(library_binds_deep) {
   const bool is_cleared = !arguments.empty() && arguments[0] == "clear";
   const Gpu gpu;
@@ -438,8 +442,8 @@ std::atomic<bool> g_has_started{false};
 
 }  // namespace
 
-// Facts 10: called by libconform_plugin.so from its constructor, under the dynamic linker's lock:
-// lets the other thread begin, and returns once it waits for that very lock, or is done.
+// Facts 10: called by libconform_plugin.so from its constructor, under the dynamic linker's lock.
+// Lets the other thread begin, and returns once that thread waits for this lock, or is done.
 extern "C" __attribute__((visibility("default"))) void conform_let_other_thread_start() {
   g_may_start = true;
   while (g_starter_tid == 0 && !g_has_started) std::this_thread::yield();
@@ -463,7 +467,7 @@ CASE(library_starts_cuda_beside_another_thread) {
   std::thread starter([] {
     while (!g_may_start) std::this_thread::yield();
     g_starter_tid = static_cast<int>(syscall(SYS_gettid));
-    // The first call that starts the shim: it opens the loader, and so waits for the lock.
+    // The call that starts the shim: it opens the loader, and so waits for the lock.
     CUmodule module = nullptr;
     (void)cuda().cuModuleLoadData(&module, nullptr);
     g_has_started = true;

@@ -1,8 +1,8 @@
 // Random programs: `conform random SEED` makes, from the seed alone, a few processes with a few
-// threads each; see random_worker.h for what those do. What the simulated driver says it ran is the
-// truth: every launch of a tracked shape ran that shape's curated kernel, every other one ran its
-// original, none went to a dead handle. And each process states what its counters must say; with
-// faults, how many launches were hits, and how many there were.
+// threads each, which do what random_worker.h describes. The simulated driver's record is the
+// truth: every launch of a tracked shape ran that shape's curated kernel, every other launch its
+// original, and none used a dead handle. Each process states what its counters must be; with
+// faults, the number of hits and of launches.
 #include <stdio.h>
 
 #include <thread>
@@ -12,8 +12,8 @@
 namespace conform {
 namespace {
 
-// With faults: what the counters must say of all launches; and the images that the shim has loaded
-// are those that it uses, at most one of each for each kind of GPU.
+// With faults: states what the counters must be over all launches, and checks that the shim has
+// loaded at most one of each image per kind of GPU.
 void state_with_faults(const Ran& ran, const Counts& counts, const Failures& failures) {
   const int64_t libraries = cuda().simcuda_live_count("library");
   const auto not_unloaded = static_cast<int64_t>(cuda().simcuda_own_faults("cuLibraryUnload"));
@@ -22,7 +22,7 @@ void state_with_faults(const Ran& ran, const Counts& counts, const Failures& fai
   state_faulted(ran, counts.hit, total(counts), failures.own, failures.own + failures.unknown);
 }
 
-// One process of a program: its threads, and then, alone, what only one thread may do.
+// One process of a program: its threads, and then operations that only a single thread may do.
 void run_process(uint64_t seed) {
   Random random(seed);
   const Gpu gpu;
@@ -51,14 +51,14 @@ void run_process(uint64_t seed) {
   gpu.expect_ran(ran);
   if (has_faults()) return state_with_faults(ran, counts, failures);
   if (random.one_in(3)) {
-    // All over again in a new primary context.
+    // Start again in a new primary context.
     OK(cuda().cuDevicePrimaryCtxReset_v2(gpu.device()));
     const Gpu again;
     Worker last(again, random.next(), false);
     last.run(operations / 2);
     add(&ran, last.ran());
     add(&counts, last.counts());
-    // Marks ended with the context that they were in.
+    // The marks of the first run ended with their context.
     again.expect_ran(cuda().is_simulated ? ran : last.ran());
   }
   state(ran, counts);

@@ -1,10 +1,11 @@
-// Random programs of graphs (graph_program.h): `conform graphs SEED COUNT [FOLDERS]` runs as many, in up to three
-// threads, and says of each what it wrote: the same, whether the shim is there or not, and in whatever order the
-// simulated driver runs what the edges leave open (SIMCUDA_ORDER). At the end it says how many nodes were instantiated,
-// and how many kernels were to run. FOLDERS holds the config folders that it moves between.
+// Random programs of graphs (graph_program.h). `conform graphs SEED COUNT [FOLDERS]` runs COUNT
+// programs in up to three threads, and prints a sum of what each wrote. This must not depend on the
+// shim, nor on the order in which the simulated driver runs unordered nodes (SIMCUDA_ORDER). At the
+// end it prints how many nodes were instantiated, and how many kernels were to run. FOLDERS
+// contains the config folders that it moves between.
 //
-// `conform graph SEED INDEX STEPS OPS [FOLDERS]` runs one, without those steps and operations (3,5 or -), and says what
-// it is.
+// `conform graph SEED INDEX STEPS OPS [FOLDERS]` runs one program without those steps and
+// operations (3,5 or -), and prints it.
 
 #include <array>
 #include <atomic>
@@ -24,7 +25,7 @@ namespace {
 constexpr int kThreads = 3;
 constexpr const char* kFolders[] = {"a", "b", "c"};
 
-// What the counters must say.
+// The required values of the counters.
 struct Totals {
   long nodes = 0, executions = 0, body_nodes = 0, body_runs = 0;
 };
@@ -38,7 +39,7 @@ void ask_shim(const std::function<void(Control*)>& ask) {
   ask(control);
 }
 
-// Of several kernels, a module that stays.
+// The kernels of a module that stays loaded.
 struct Kernels {
   std::array<CUfunction, 128> by_letter{};
 
@@ -52,7 +53,7 @@ struct Kernels {
   CUfunction of(const Step& step) const { return by_letter[static_cast<size_t>(step.letter)]; }
 };
 
-// The arguments of a kernel of graph_kernels.cu. Not movable: the pointers lead into it.
+// The arguments of a kernel of graph_kernels.cu. Not movable, since the pointers point into it.
 struct StepArguments {
   CUdeviceptr in, with, out;
   int32_t words, salt;
@@ -85,7 +86,7 @@ const char* getenv_or_empty(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// One thread's memory and streams, and the programs that it runs in them, one after the other.
+// One thread's memory and streams. Runs programs in them, one after the other.
 class GraphRunner {
  public:
   GraphRunner(const Gpu& gpu, const Kernels& kernels, const std::string& folders)
@@ -105,7 +106,7 @@ class GraphRunner {
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  // Returns a sum of all that it wrote, after each launch that was waited for.
+  // Returns a hash of everything that it wrote, taken after each launch that was waited for.
   uint64_t run(const Program& program, uint64_t seed) {
     Random random(seed);
     hash_ = 0xcbf29ce484222325u;
@@ -114,12 +115,12 @@ class GraphRunner {
     condition_ = program.condition;
     has_memory_node_ = program.has_memory_node;
     launches_ = 0;
-    // What the driver does not copy keeps what it was instantiated with.
+    // A graph that the driver cannot copy keeps what it was instantiated with.
     can_change_rate_ =
         has_rates_ && !(is_wrong_ && (program.condition >= 0 || program.has_memory_node));
     const int interval = random.below(3);
     if (has_rates_ && totals_.nodes == 0) {
-      interval_ = 0;  // nobody can be asked before something was counted
+      interval_ = 0;  // the shim takes no requests before something was counted
     } else if (has_rates_) {
       check_one_of(can_change_rate_ ? interval : 1);
     }
@@ -146,7 +147,7 @@ class GraphRunner {
     std::vector<uint32_t> all(static_cast<size_t>(words));
     for (uint32_t& word : all) word = static_cast<uint32_t>(random.next());
     OK(cuda().cuMemcpyHtoD_v2(at(from), all.data(), 4 * all.size()));
-    // It may return before the bytes are there, and the streams do not wait for it.
+    // The copy may return before it is done, and the streams do not wait for it.
     OK(cuda().cuStreamSynchronize(CU_STREAM_LEGACY));
   }
 
@@ -155,12 +156,12 @@ class GraphRunner {
     write(kScratchWords, kScratch, random->next());
   }
 
-  // Waits, reads what others may, and spoils what they may not.
+  // Waits, hashes the live words, and overwrites the scratch words, which nothing else may read.
   void synchronize(Random* random) {
     for (const CUstream stream : streams_) OK(cuda().cuStreamSynchronize(stream));
     uint32_t all[kLiveWords];
     OK(cuda().cuMemcpyDtoH_v2(all, at(0), sizeof all));
-    // Of what is wrong only originals give what can be foretold.
+    // If replacements are wrong, the result is only known if the originals ran.
     const bool is_known = !is_wrong_ || interval_ == 1;
     for (const uint32_t word : all) hash_ = is_known ? (hash_ ^ word) * 0x100000001b3u : hash_;
     write(kScratchWords, kScratch, random->next());
@@ -263,7 +264,7 @@ class GraphRunner {
     return made.node;
   }
 
-  // Into two streams, by turns of the salt.
+  // Captures into two streams; the salt selects the stream.
   void capture(const Program& program) {
     nodes_.clear();
     is_enabled_.assign(program.steps.size(), true);
@@ -330,7 +331,7 @@ class GraphRunner {
   }
   bool is_in_body(size_t step) const { return condition_ >= 0 && step + 1 == steps_.size(); }
 
-  // Kernel nodes, that are enabled or all.
+  // Counts all kernel nodes, or those that are enabled.
   long count_kernels(bool all) const {
     long count = 0;
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -370,13 +371,13 @@ class GraphRunner {
   void operate(const Op& op, Random* random) {
     const auto index = static_cast<size_t>(op.step);
     Random spoiler(random->next());
-    // What a launch has left there, the next one may read only if it is of the same nodes.
+    // The next launch may read the scratch words of the last one only if the nodes are the same.
     if (op.kind != OpKind::launch) synchronize(&spoiler);
     switch (op.kind) {
       case OpKind::launch:
         launch(op.stream);
         if (op.way != 0) synchronize(&spoiler);
-        // What is checked is made ready in the background, while a graph is launched.
+        // Checks are prepared in the background, while the graph is launched.
         if (!has_checks_ || ++launches_ % 3 != 1) break;
         for (int i = 0; i < 4; ++i) {
           usleep(25'000);
@@ -424,7 +425,7 @@ class GraphRunner {
       const CUDA_MEMSET_NODE_PARAMS params = fill_params(step);
       OK(cuda().cuGraphExecMemsetNodeSetParams(exec_, node, &params, gpu_.context()));
     } else if (step.kind == StepKind::copy) {
-      // A copy keeps its direction, which a captured one has been told apart.
+      // Keep the direction of the copy, which is explicit if it was captured.
       CUDA_MEMCPY3D params;
       OK(cuda().cuGraphMemcpyNodeGetParams(node, &params));
       params.srcDevice = at(step.in);
@@ -452,7 +453,8 @@ class GraphRunner {
     }
   }
 
-  // The exec takes over another graph. It still goes by the nodes of the one that it was made from.
+  // Updates the exec from another graph. It is still set by the nodes of the graph that it was made
+  // from.
   void update(const Op& op) {
     const CUgraph own = graph_;
     const std::vector<CUgraphNode> own_nodes = nodes_;
@@ -477,7 +479,7 @@ class GraphRunner {
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<Step> steps_;
-  std::vector<Step> first_steps_;  // of the graph itself
+  std::vector<Step> first_steps_;  // those of the graph itself
   std::vector<CUgraphNode> nodes_;
   std::vector<bool> is_enabled_;
   int condition_ = -1;
@@ -497,7 +499,8 @@ class GraphRunner {
 
 uint64_t seed_of(uint64_t seed, uint64_t index) { return seed << 24 | index; }
 
-// What was made for graphs is gone, but for what the shim's own thread is about to end.
+// Expects that all graphs and execs are gone, and waits for those that the shim's own thread is
+// about to end.
 void expect_nothing_left() {
   if (!cuda().is_simulated) return;
   for (int i = 0; cuda().simcuda_live_count("graph_exec") + cuda().simcuda_live_count("graph") != 0;
@@ -545,7 +548,7 @@ CASE(graphs) {
   std::mutex lock;
   std::atomic<uint64_t> next{0};
   std::vector<std::thread> threads;
-  // Of several threads one would not know what the other has asked for.
+  // With several threads, one would not know the rate that another has requested.
   const bool is_alone =
       *getenv_or_empty("GRAPHS_RATES") != 0 && *getenv_or_empty("GRAPHS_WRONG") != 0;
   for (uint64_t i = 0; i <= (is_alone ? 0 : seed % kThreads); ++i) {

@@ -1,13 +1,13 @@
 // One thread of a random program: loads, looks up, launches, captures, builds graphs, replays,
-// unloads and ends contexts, in the order that its seed gives, and knows what must run and be
+// unloads and ends contexts, in the order that its seed gives, and computes what must run and be
 // counted.
 //
-// With SIMCUDA_CHAOS faults may strike meanwhile: see faulted.h. Then what a launch led to is not
-// foretold but read from the driver's record, launch by launch, and must be one of what errors may
-// lead to.
+// With SIMCUDA_CHAOS faults may strike meanwhile: see faulted.h. Then the effect of a launch is not
+// predicted but read from the driver's record, launch by launch, and must be one that errors
+// permit.
 //
-// A thread uses only handles of its own, so a program is right however its threads interleave. But
-// the handles' values wander between threads: the driver gives a dead one out at once.
+// A thread uses only handles of its own, so a program is valid however its threads interleave. But
+// handle values move between threads, since the driver reuses a dead one at once.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Handle {
   Kernel kernel;
   bool is_kernel;  // a CUkernel
   int owner;       // module or library
-  int place;       // the context that it lives in; -1: any
+  int place;       // the context where it is valid; -1: any
 };
 
 // A module or a library.
@@ -45,7 +45,7 @@ struct Place {
   CUstream stream;
 };
 
-// What one launch must lead to.
+// The required effect of one launch.
 struct Effect {
   Ran ran;
   Counts counts;
@@ -74,7 +74,7 @@ inline long total(const Counts& counts) {
          counts.untracked;
 }
 
-// How a launch may be made.
+// The way in which a launch is made.
 enum class Way { launch, legacy };
 
 inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
@@ -102,7 +102,7 @@ inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
   return effect;
 }
 
-// A launch that became a node, and what that is to run, and to count as, when it is instantiated.
+// A launch that became a node, and what the node must run and count as when it is instantiated.
 struct Launched {
   Kernel kernel;
   int shape;
@@ -121,34 +121,35 @@ inline const char* name_of(Kernel kernel) {
   return "";
 }
 
-// The value among the arguments of one of this suite's kernels.
+// Returns the value argument of one of this suite's kernels.
 inline int value_in(const SimcudaLaunch& launch, bool is_first_image) {
   int value = 0;
   memcpy(&value, launch.params + (is_first_image ? 12 : 0), sizeof value);
   return value;
 }
 
-// Faults: how often a launch failed because of the shim's own calls, and how often it is not known
-// whether the replacement's launch failed or the original's.
+// With faults: how often a launch failed because of the shim's own calls, and how often it is
+// unknown whether the replacement's launch failed or the original's.
 struct Failures {
   long own = 0;
   long unknown = 0;
 };
 
-// An executable graph, and what one replay of it runs.
+// An executable graph, and what one replay must run.
 struct Replayable {
   CUgraph graph;  // null: only captured
   CUgraphExec executable;
   std::vector<Launched> nodes;
-  // Its originals are kept: what is set in it may be replaced.
+  // The shim keeps its originals, so nodes that are set in it may be replaced.
   bool is_kept;
   std::vector<int> owners;
   int place;
-  // Of a graph with one node: that node, and the kernel that it was made with.
+  // For a graph with one node: that node, and the kernel that it was made with.
   CUgraphNode node;
   Handle handle;
-  bool is_updated = false;  // its nodes are those of a graph that is gone
-  // Faults: a call about it failed in its rewritten copy, which the host does not see. The host's own runs since then.
+  bool is_updated = false;  // updated from a graph that is gone
+  // With faults: a call failed for the shim's own exec, hidden from the host. Since then the host's
+  // own exec runs.
   bool has_lost_copy = false;
 };
 
@@ -177,7 +178,7 @@ class Worker {
   const Failures& failures() const { return failures_; }
 
  private:
-  // --- what there is
+  // --- the objects of the thread
 
   std::vector<Handle> usable() const {
     std::vector<Handle> all;
@@ -204,13 +205,13 @@ class Worker {
 
   // --- faults
 
-  // What a launch led to, of which `launch` tells what the driver has of it (null: nothing).
-  // `expected`: what it leads to without faults.
+  // Returns the effect of a launch. `launch`: the driver's record of it, or null if it did not run.
+  // `expected`: its effect without faults.
   Effect judge(const Effect& expected, const Attempt& made, Kernel kernel, int shape, int value,
                const SimcudaLaunch* launch) {
     if (!has_faults()) return expected;
     CHECK((made.result == CUDA_SUCCESS) == (launch != nullptr));
-    // What a node has no room for is refused when it is known what that is.
+    // A refused launch needs its solution, too.
     const bool has_solution = expected.counts.hit + expected.counts.refused != 0;
     const bool may_fail = has_solution && is_strict();
     Effect effect;
@@ -237,7 +238,7 @@ class Worker {
     EXPECT_EQUAL(value, value_in(*launch, is_original && is_first_image));
     if (expected.counts.hit == 0 || is_original) {
       CHECK(is_original);
-      // The substitution was lost to a fault, which the host may not see.
+      // The substitution was lost because of a fault, which the host must not see.
       CHECK(expected.counts.hit == 0 || cuda().simcuda_has_struck(0) == 1 ||
             made.struck.fault != 0 || is_swapping());
       CHECK(made.struck.fault == 0 || (expected.counts.hit != 0 && !is_strict()));
@@ -296,7 +297,7 @@ class Worker {
         break;
     }
     if (made.result != CUDA_SUCCESS) {
-      // Full, or broken: the host gives up.
+      // Out of memory, or another fault: the host gives up.
       EXPECT_EQUAL(made.struck.fault, made.result);
       return;
     }
@@ -344,7 +345,7 @@ class Worker {
     }
   }
 
-  // `runs`: now; else it becomes a node. Returns what was launched, and what that runs.
+  // `runs`: it runs now; otherwise it becomes a node. Returns what was launched, and its effect.
   Launched launch(const Handle& handle, bool runs) {
     const int shape = random_shape();
     const int value = random_value();
@@ -359,7 +360,7 @@ class Worker {
     CUlaunchAttribute attribute = programmatic();
     config.attrs = &attribute;
     config.numAttrs = random_.one_in(2) ? 1 : 0;
-    // The oldest calls know no CUkernel, and a real driver does not capture them.
+    // The oldest launch calls accept no CUkernel, and a real driver does not capture them.
     const uint64_t before = last_sequence();
     Attempt made;
     switch (random_.below(handle.is_kernel || !runs ? 6 : 7)) {
@@ -389,7 +390,7 @@ class Worker {
     }
     const Effect expected = effect_of(handle.kernel, shape, value, way);
     Launched launched = {handle.kernel, shape, value, expected, made.result == CUDA_SUCCESS};
-    // Into a capture nothing is launched yet, and nothing counted.
+    // In a capture nothing runs yet, and nothing is counted.
     if (!runs) {
       if (!launched.is_there) EXPECT_EQUAL(made.struck.fault, made.result);
       return launched;
@@ -423,14 +424,14 @@ class Worker {
     if (is_made) replayables_.push_back(made);
   }
 
-  // Its nodes are counted now. False: it cannot be, because of a fault.
+  // Instantiates the graph, which counts its nodes. Returns false if that fails because of a fault.
   bool instantiate(CUgraph graph, Replayable* made) {
     if (!FOR_GRAPH(cuGraphInstantiateWithFlags, &made->executable, graph, 0).is_done()) {
       return false;
     }
     made->is_kept = true;
     for (const Launched& one : made->nodes) {
-      // With faults nodes are left out of what is compared: see conform_run.h.
+      // With faults, nodes are not compared: see conform_run.h.
       if (!has_faults()) add(&counts_, one.effect.counts);
     }
     return true;
@@ -444,7 +445,7 @@ class Worker {
     return nodes;
   }
 
-  // The graph as a clone of itself.
+  // Replaces the graph by a clone of it.
   CUgraph copy(CUgraph graph) {
     CUgraph clone = nullptr;
     HOST(cuGraphClone, &clone, graph);
@@ -452,7 +453,8 @@ class Worker {
     return clone;
   }
 
-  // Nodes are the host's own; some are set again to what they are. They are in the order of the launches.
+  // Expects the host's own params in the nodes, which are in the order of the launches. Sets some
+  // again unchanged.
   void read_and_set(CUgraph graph, const std::vector<Launched>& launched) {
     const std::vector<CUgraphNode> nodes = nodes_of(graph);
     EXPECT_EQUAL(launched.size(), nodes.size());
@@ -494,7 +496,7 @@ class Worker {
     return {kernel, shape, value, effect_of(kernel, shape, value, Way::launch), true};
   }
 
-  // A graph of one node, kept, so that its instance may be set later.
+  // Builds a graph of one node and keeps it, so that its instance may be set later.
   void build_graph() {
     std::vector<Handle> all = usable();
     if (all.empty()) return;
@@ -515,7 +517,7 @@ class Worker {
     }
   }
 
-  // Other arguments for a graph's one node (`executable` is null), or its instance's.
+  // Sets other arguments for a graph's only node (`executable` is null), or in its instance.
   void set_node(Replayable* one, CUgraphExec executable) {
     const int shape = random_shape();
     const int value = random_value();
@@ -559,7 +561,7 @@ class Worker {
     }
   }
 
-  // With faults: what one replay has run, of each node its kernel or its replacement.
+  // With faults: adds what one replay has run, which is each node's kernel or its replacement.
   void add_replayed(const Replayable& one, uint64_t before) {
     std::vector<SimcudaLaunch> launches(one.nodes.size() + 1);
     launches.resize(cuda().simcuda_launches_of_thread(before, launches.data(), launches.size()));
@@ -577,7 +579,7 @@ class Worker {
       const auto at = std::find_if(left.begin(), left.end(), is_of);
       CHECK(at != left.end());
       const bool is_original = strcmp(launch.kernel, name_of(at->kernel)) == 0;
-      // A replacement may be lost to a fault, and to nothing else.
+      // A replacement may be lost only because of a fault or a swap.
       CHECK(!is_original || at->effect.counts.hit == 0 || !one.is_kept || one.has_lost_copy ||
             cuda().simcuda_has_struck(0) == 1 || is_swapping());
       if (is_original) {
@@ -589,7 +591,7 @@ class Worker {
     }
   }
 
-  // The instance takes over another graph's one node.
+  // Updates the instance from another graph with one node.
   void update(Replayable* one) {
     CUgraph graph = nullptr;
     HOST(cuGraphCreate, &graph, 0);
@@ -612,7 +614,7 @@ class Worker {
     replayables_.erase(replayables_.begin() + static_cast<ptrdiff_t>(index));
   }
 
-  // Graphs first, whose nodes may hold its kernels.
+  // Unloads an owner, after the graphs whose nodes may use its kernels.
   void unload(int index) {
     const Owner owner = owners_[static_cast<size_t>(index)];
     if (owner.place != -1 && owner.place != place().id) return;
@@ -647,7 +649,7 @@ class Worker {
     enter_place();
   }
 
-  // The newest context ends, with all that lives in it.
+  // Ends the newest context, with everything in it.
   void leave_place() {
     if (places_.size() == 1) return;
     const Place left = place();
@@ -663,11 +665,11 @@ class Worker {
 
   // --- processes
 
-  // The child may not use CUDA, but has a shim that must neither hang nor write into the parent's
-  // counters. What it knows of a CUfunction may have been forgotten with some context, and cannot
-  // be asked of the driver any more: only CUkernels are surely counted for what they are.
+  // The child may not use CUDA, but its shim must neither hang nor write into the parent's
+  // counters. The shim may have forgotten a CUfunction with some context, and cannot ask the driver
+  // any more: only CUkernels are certain to be counted correctly.
   void fork_one() {
-    // And with unlike GPUs the driver would have to say which one this launch is for.
+    // And with different GPUs the driver would have to say which one this launch is for.
     int devices = 0;
     HOST(cuDeviceGetCount, &devices);
     std::vector<Handle> all;
@@ -680,7 +682,7 @@ class Worker {
     CHECK(child >= 0);
     if (child == 0) {
       end_child_under_sanitizers();
-      if (has_faults()) _exit(0);  // what it may launch is not known
+      if (has_faults()) _exit(0);  // the effect of its launches is unknown
       Counts counts;
       for (int i = 0; i < 3 && !all.empty(); ++i) {
         const Handle& handle = random_.pick(all);

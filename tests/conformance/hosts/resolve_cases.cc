@@ -1,6 +1,6 @@
-// How functions of the driver are found: what dlsym, dlvsym and cuGetProcAddress answer, and a
-// replay of what libcudart asks. `reach` is about the hooked functions; what the others print must be
-// the same with and without the shim, so it holds no addresses.
+// How functions of the driver are found: the answers of dlsym, dlvsym and cuGetProcAddress, and a
+// replay of libcudart's questions. `reach` tests the hooked functions. The output of the other
+// cases must be the same with and without the shim, so it contains no addresses.
 #include <stdio.h>
 
 #include <set>
@@ -21,7 +21,7 @@ bool is_hooked(const std::string& name) {
   return names.count(name) != 0;
 }
 
-// What to ask cuGetProcAddress for to be given an exported function.
+// The question to cuGetProcAddress whose answer is an exported function.
 enum class Form { plain, ptsz, ptds };
 struct Question {
   const char* exported;
@@ -75,7 +75,8 @@ void* reach(const std::string& way, const char* name) {
   return found;
 }
 
-// The exported name of a function, however it was found. A real driver has some without a name.
+// Returns the exported name of a function, however it was found. In a real driver some have no
+// name.
 std::string name_of(const void* function) {
   if (function == nullptr) return "null";
   Dl_info info;
@@ -85,7 +86,7 @@ std::string name_of(const void* function) {
   return is_named ? info.dli_sname : "unnamed";
 }
 
-// Every form of every function that cudaTypedefs.h has: what libcudart may ask for, and more.
+// Every form of every function in cudaTypedefs.h: all that libcudart may ask for, and more.
 struct Asked {
   const char* base;
   int version;
@@ -101,7 +102,7 @@ const Asked kAsked[] = {
 
 using namespace conform;
 
-// Every hooked function that the driver has is the shim's: `reach WAY`.
+// `reach WAY`: every hooked function that the driver has is the shim's.
 CASE(reach) {
   int wrong = 0;
   int reached = 0;
@@ -126,8 +127,8 @@ CASE(reach) {
   state({}, {});
 }
 
-// About 440 names, by dlsym'ed resolvers of both ABIs (tools/doc/driver_facts.md, section 1). Prints
-// each answer.
+// Asks for about 440 names, by dlsym'ed resolvers of both ABIs (tools/doc/driver_facts.md, section
+// 1), and prints each answer.
 CASE(replay) {
   const auto ask4 = reinterpret_cast<GetProc4>(dlsym(cuda().library, "cuGetProcAddress"));
   const auto ask5 = reinterpret_cast<GetProc5>(dlsym(cuda().library, "cuGetProcAddress_v2"));
@@ -137,7 +138,8 @@ CASE(replay) {
     for (const int version : {one.version, 2000, 11030, 12000, 13000, 99000}) {
       for (const cuuint64_t flags : {cuuint64_t{CU_GET_PROC_ADDRESS_DEFAULT},
                                      cuuint64_t{CU_GET_PROC_ADDRESS_LEGACY_STREAM}, kPerThread}) {
-        // An answer that is not given must leave what the caller had, or be null: as the driver.
+        // If there is no answer, the pointer must stay unchanged or become null, as with the
+        // driver.
         void* const poison = reinterpret_cast<void*>(&run_replay);
         void* found4 = poison;
         void* found5 = poison;
@@ -157,7 +159,7 @@ CASE(replay) {
   }
 }
 
-// Questions that cannot be answered are answered as the driver does.
+// Invalid questions are answered as the driver does.
 CASE(replay_wrong) {
   const auto ask4 = reinterpret_cast<GetProc4>(dlsym(cuda().library, "cuGetProcAddress"));
   const auto ask5 = reinterpret_cast<GetProc5>(dlsym(cuda().library, "cuGetProcAddress_v2"));
@@ -187,8 +189,8 @@ CASE(replay_wrong) {
          ask5("cuLaunchKernel", &found, 12000, 64, &status));
 }
 
-// At 11030 the resolver of 4 arguments, at 12000 the one of 5, each asked of either; and functions
-// whose layout changed between versions.
+// At 11030 the resolver has 4 arguments, at 12000 it has 5, and each is found by both; and
+// functions whose parameters changed between versions.
 CASE(abi_versions) {
   const auto ask4 = reinterpret_cast<GetProc4>(dlsym(cuda().library, "cuGetProcAddress"));
   const auto ask5 = reinterpret_cast<GetProc5>(dlsym(cuda().library, "cuGetProcAddress_v2"));
@@ -240,7 +242,7 @@ CASE(abi_versions) {
   state({}, {});
 }
 
-// Everything is found and called before cuInit: no crash, and the driver's own answer.
+// All functions are found and called before cuInit: no crash, and the driver's own answers.
 CASE(before_init) {
   void* found = nullptr;
   const auto ask5 = reinterpret_cast<GetProc5>(dlsym(cuda().library, "cuGetProcAddress_v2"));

@@ -1,7 +1,7 @@
-// `conform soak SECONDS SAMPLES LOAD`: eight threads of random_worker.h for so long, in so many
-// rounds, each thread busy for LOAD percent of the time. After each round, when no thread runs, all
-// that ran is compared with the simulated driver's record, the counters with all launches, and one
-// line tells what the process holds:
+// `conform soak SECONDS SAMPLES LOAD`: eight threads of random_worker.h run for SECONDS, in SAMPLES
+// rounds, each thread busy for LOAD percent of the time. After each round, when no thread runs, the
+// expected launches are compared with the simulated driver's record, and the counters with all
+// launches. Then one line shows the process's resources:
 //
 //   sample round=3 launches=81240 hits=31200 rss_kib=61240 shim_kib=1664 files=7 threads=1
 #include <dirent.h>
@@ -16,7 +16,7 @@ namespace conform {
 namespace {
 
 constexpr int kThreads = 8;
-constexpr int kOperations = 60;  // of a worker, before it unloads all and another takes its place
+constexpr int kOperations = 60;  // of a worker, before it unloads all and a new one replaces it
 
 int64_t now_ns(clockid_t clock) {
   timespec now;
@@ -62,7 +62,7 @@ long shim_kib() {
   return mapped() / 1024;
 }
 
-// Adds `sign` times the numbers by outcome that follow `key`.
+// Adds `sign` times the counts by outcome that follow `key` in the text.
 void add_counts(const std::string& text, const char* key, int sign, long* launches, long* hits) {
   const size_t begin = text.find(key);
   CHECK(begin != std::string::npos);
@@ -77,8 +77,8 @@ void add_counts(const std::string& text, const char* key, int sign, long* launch
   }
 }
 
-// All launches that this process's counters know, and those among them that were redirected; without nodes of graphs,
-// which a worker with faults does not count.
+// Reads from this process's counters the number of launches, and of those that were redirected;
+// without nodes of graphs, which a worker with faults does not count.
 void read_counters(long* launches, long* hits) {
   const std::string command = "LD_PRELOAD= exec '" + data_path("../../bin/fibshim") +
                               "' stats --json --pid " + std::to_string(getpid());
@@ -99,7 +99,8 @@ void read_counters(long* launches, long* hits) {
 using namespace conform;
 
 CASE(soak) {
-  CHECK(has_faults());  // none strike, but launches are read from the driver's record
+  CHECK(
+      has_faults());  // no fault strikes, but this makes workers read launches from the driver's record
   const int64_t seconds = atoll(arguments.at(0).c_str());
   const int samples = atoi(arguments.at(1).c_str());
   const int load = atoi(arguments.at(2).c_str());

@@ -1,12 +1,12 @@
-// The sum of a product's parts and the norm behind it (config/vllm), as torch.compile and cuBLAS launch them for a layer
-// of Llama in vLLM's default mode, captured.
+// The sum of a product's parts and the norm after it (config/vllm), captured, as torch.compile and
+// cuBLAS launch them for a layer of Llama in vLLM's default mode.
 
 #include "tests/conformance/hosts/cublas.h"
 
 namespace conform {
 namespace {
 
-// torch.compile's norms of a sum of two, of three in place, and of three which is kept.
+// torch.compile's norms of a sum: of two, of three in place, and of three which is kept.
 constexpr char kAddNorm[] = "triton_red_fused_fused_add_rms_norm_0";
 constexpr char kAdd2Norm[] = "triton_red_fused_fused_add_rms_norm_1";
 constexpr char kAdd2NormSum[] = "triton_red_fused_fused_add_rms_norm_2";
@@ -74,7 +74,7 @@ struct Layer {
 
 using namespace conform;
 
-// Where a product and the sum of its parts are one launch, they stay that.
+// If a product and the sum of its parts are one launch, they stay one.
 GPU_CASE(rewrite_of_vllm_sum_norm) {
   Layer layer(gpu);
   run_captured(gpu, [&] { layer.all(); });
@@ -109,13 +109,13 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   const SimcudaLaunch told = last_launch(kBothKept);
   EXPECT_EQUAL(1, param_at<int32_t>(told, sizeof given + 8));
   EXPECT_EQUAL(0, param_at<int32_t>(last, sizeof given + 8));
-  // More rows than our products are for: cuBLAS's, both times.
+  // More rows than our products serve: cuBLAS's kernel runs both times.
   layer.set_rows(64);
   run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kNvjet));
   EXPECT_EQUAL(1, ran(kBoth));
   EXPECT_EQUAL(3, ran(kBothKept));
-  // And more than the sum is for.
+  // And more rows than our sum serves.
   layer.set_rows(65);
   run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kReduce));
@@ -140,8 +140,8 @@ GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
   state({}, {.hit = 2, .untracked = 2, .absorbed = 2});
 }
 
-// The norm is of another buffer or of fewer rows, the sum does more than add up, or what one of them writes lies where
-// the other reads: one for one.
+// The norm reads another buffer or fewer rows, the sum does more than add up, or one of them writes
+// where the other reads: each kernel is replaced by itself.
 GPU_CASE(rewrite_of_vllm_sum_norm_needs_its_ties) {
   const Layer layer(gpu);
   run_captured(gpu, [&] {

@@ -1,8 +1,8 @@
-// The process moves to another config folder while it launches. In folder "b" shape 1 of conform_step has
-// the kernel that shape 2 has; in "bad" a pattern is no JSON; "link" leads to "a".
+// The process moves to another config folder while it launches. In folder "b" shape 1 of
+// conform_step has the kernel of shape 2; in "bad" a pattern is not JSON; "link" leads to "a".
 //
-// The cases ask as `fibshim swap` does, through the control block of the process's own counters file; the
-// command itself is tested in tests/tools.
+// The cases request swaps as `fibshim swap` does, through the control block of the process's own
+// counters file. The command itself is tested in tests/tools.
 #include <atomic>
 #include <memory>
 
@@ -13,7 +13,7 @@
 namespace conform {
 namespace {
 
-// Makes `link` lead to `target` in one step.
+// Repoints `link` to `target` atomically.
 void repoint(const std::string& link, const char* target) {
   const std::string temporary = link + ".new";
   CHECK(symlink(target, temporary.c_str()) == 0);
@@ -29,7 +29,7 @@ constexpr int kThreads = 8;
 
 int rounds(int simulated) { return cuda().is_simulated ? simulated : 5; }
 
-// What ran since `before` of shape 1, in folder a and b.
+// How many launches of shape 1 ran since `before` with folder a, and with folder b.
 long ran_a(const Ran& before, const uint32_t* marks) {
   return what_ran(marks).curated1 - before.curated1;
 }
@@ -42,7 +42,7 @@ long ran_b(const Ran& before, const uint32_t* marks) {
 
 using namespace conform;
 
-// Every launch is the old folder's or the new one's, and once the process has moved, the new one's.
+// Every launch uses the old folder or the new one, and once the process has moved, the new one.
 GPU_CASE(swap_under_load) {
   const auto own = gpu.handles();
   OK(gpu.launch(own.step, 1));
@@ -56,7 +56,7 @@ GPU_CASE(swap_under_load) {
     Launchers launchers(gpu, kThreads, own);
     control.must_move(folder(arguments, is_to_b ? "b" : "a"));
     launchers.set_moved();
-    control.must_move(folder(arguments, is_to_b ? "b" : "a"));  // it is there
+    control.must_move(folder(arguments, is_to_b ? "b" : "a"));  // it is there already
     for (int i = 0; i < 100; ++i) OK(gpu.launch(own.step, 1));
     const long more = launchers.stop();
     OK(cuda().cuCtxSynchronize());
@@ -73,7 +73,8 @@ GPU_CASE(swap_under_load) {
   gpu.finish(ran, {.hit = each, .untracked = each_free});
 }
 
-// A captured graph runs what the folder in force has for it: old, new and old kernels under one handle.
+// A captured graph runs the replacements of the folder in force: old, new and old kernels under one
+// handle.
 GPU_CASE(swap_and_graphs) {
   const CUfunction step = gpu.step();
   CUgraphExec executable = nullptr;
@@ -92,7 +93,7 @@ GPU_CASE(swap_and_graphs) {
   run(3);
   OK(gpu.launch(step, 1));
   gpu.expect_ran({.curated1 = 2, .curated2 = 4});
-  // While another stream captures, which is no concern of the graph's.
+  // While another stream captures, which must not affect the graph.
   const Graph later(gpu.capture(
       [&] {
         control.must_move(folder(arguments, "a"));
@@ -116,7 +117,7 @@ GPU_CASE(swap_and_graphs) {
   gpu.finish({.step = 2, .curated1 = 6, .curated2 = 4}, {.hit = 3});
 }
 
-// Every way in which the host changes an exec, before a swap and between a swap and the next launch.
+// The host changes an exec in every way, before a swap and between a swap and the next launch.
 GPU_CASE(swap_and_changed_graphs) {
   const auto own = gpu.handles();
   Control control;
@@ -155,8 +156,8 @@ GPU_CASE(swap_and_changed_graphs) {
   gpu.finish(ran, {.hit = hits});
 }
 
-// From a folder with a rewrite to one without, and back: two nodes are one, two and one again; but two where the host has
-// disabled one.
+// From a folder with a rewrite to one without, and back: two nodes become one, two and one again;
+// but they stay two if the host has disabled one of them.
 GPU_CASE(swap_and_rewrites) {
   const CUmodule module = gpu.load_module();
   Control control;
@@ -193,7 +194,8 @@ GPU_CASE(swap_and_rewrites) {
   gpu.finish({.split = 5, .join = 7, .joined = 6}, {.hit = 1, .absorbed = 1});
 }
 
-// What a graph keeps alive for the host ends with its exec, or when that takes over another graph, whatever ran in its place.
+// A user object ends with its exec, or when the exec is updated from another graph, whatever ran in
+// the exec's place.
 GPU_CASE(swap_and_user_objects) {
   Control control;
   const CUmodule module = gpu.load_module();
@@ -224,7 +226,8 @@ GPU_CASE(swap_and_user_objects) {
     OK(cuda().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
     return graph;
   };
-  // The driver calls destructors on a thread of its own, and the shim ends what ran before on another.
+  // The driver calls destructors on a thread of its own, and the shim ends replaced execs on
+  // another.
   const auto must_end = [](const std::atomic<int>& ended) {
     for (int i = 0; i < 10'000 && ended == 0; ++i) usleep(1'000);
     EXPECT_EQUAL(1, ended.load());
@@ -285,8 +288,9 @@ GPU_CASE(swap_and_many_graphs) {
   gpu.finish(ran, {.hit = kGraphs});
 }
 
-// The first launch of a graph's new exec waits for the last of the old one: in the same stream it comes behind it anyway,
-// else an upload of the old one orders it. What cannot be made ready runs on as it is, and so does what has lost a module.
+// The first launch of a graph's new exec waits for the last one of the old exec: in the same stream
+// it follows anyway, otherwise an upload of the old exec orders it. A graph that cannot be prepared
+// keeps its exec, and so does a graph that has lost a module.
 GPU_CASE(swap_graph_details) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
@@ -295,7 +299,7 @@ GPU_CASE(swap_graph_details) {
   const Executable executable(graph.get());
   const CUstream other = new_stream();
   Control control;
-  // Runs it in a stream, and gives how often the shim has uploaded something for that.
+  // Runs it in a stream. Returns how often the shim has uploaded something for that.
   const auto run_in = [&](CUstream stream) {
     const long before = calls("cuGraphUpload");
     OK(cuda().cuGraphLaunch(executable.get(), stream));
@@ -308,7 +312,8 @@ GPU_CASE(swap_graph_details) {
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 2, .curated2 = 2});
-  // Where the upload fails, the host waits for the stream of the last launch, not for all of the context.
+  // If the upload fails, the host waits for the stream of the last launch, not for the whole
+  // context.
   control.must_move(folder(arguments, "b"));
   CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
   const uint64_t waits = cuda().simcuda_call_count("cuCtxSynchronize");
@@ -318,7 +323,7 @@ GPU_CASE(swap_graph_details) {
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(1, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 3, .curated2 = 3});
-  // A stream that has ended may have given its value to another.
+  // The handle of a stream that has ended may belong to another stream.
   OK(cuda().cuStreamDestroy_v2(other));
   control.must_move(folder(arguments, "b"));
   EXPECT_EQUAL(1, run_in(gpu.stream()));
@@ -330,7 +335,7 @@ GPU_CASE(swap_graph_details) {
   CHECK(cuda().simcuda_set_faults("") == 1);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 3, .curated2 = 5});
-  // At the next move it goes along.
+  // At the next move it moves, too.
   control.must_move(folder(arguments, "b"));
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(1, control.block().moved_graphs);
@@ -340,11 +345,11 @@ GPU_CASE(swap_graph_details) {
   control.must_move(folder(arguments, "b"));
   EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
-  // Nothing is left of those that were replaced, once the watcher has been there.
+  // The watcher ends all execs that were replaced.
   gpu.finish({.curated1 = 5, .curated2 = 5}, {.hit = 1});
 }
 
-// What has lost the module of a kernel that the host has set in it runs on as it is, too.
+// A graph that has lost the module of a kernel that the host has set in it keeps its exec, too.
 GPU_CASE(swap_and_set_modules) {
   const CUfunction step = gpu.step();
   const CUmodule module = gpu.load_module();
@@ -367,8 +372,8 @@ GPU_CASE(swap_and_set_modules) {
   gpu.finish({.curated1 = 2, .curated2 = 2}, {.hit = 2});
 }
 
-// The host's own exec holds the replacements of the folder that was in force, and what the host has set since. It runs
-// again where the one that a move has made fails.
+// The host's own exec holds the replacements of the folder that was in force when it was made, and
+// what the host has set since. It runs again if the exec that a move has made fails.
 GPU_CASE(swap_graph_goes_back) {
   const auto own = gpu.handles();
   Arguments first(gpu.marks(), 1, 7);
@@ -414,8 +419,8 @@ GPU_CASE(swap_graph_goes_back) {
   gpu.finish(ran, {.hit = 3});
 }
 
-// A thread's own stream ends with it, and another thread may have its pthread_t: the first launch of what a move has made
-// waits for the last one before.
+// A thread's own stream ends with the thread, and another thread may get its pthread_t: the first
+// launch of the exec that a move has made still waits for the last launch before.
 GPU_CASE(swap_graph_in_threads) {
   const auto own = gpu.handles();
   const Graph graph;
@@ -439,7 +444,8 @@ GPU_CASE(swap_graph_in_threads) {
   gpu.finish({.curated1 = 3, .curated2 = 2}, {.hit = 1});
 }
 
-// Where each launch is to be checked, a graph that is instantiated while the process moves runs its originals, too.
+// If every launch is checked, a graph that is instantiated while the process moves runs its
+// originals, too.
 GPU_CASE(swap_while_checked) {
   const auto own = gpu.handles();
   CHECK(cuda().simcuda_set_faults("cuGraphAddMemcpyNode=1") == 1);
@@ -459,7 +465,7 @@ GPU_CASE(swap_while_checked) {
   gpu.finish({.step = runs, .curated1 = 1}, {.hit = runs + 1});
 }
 
-// A folder that is refused, or is none, changes nothing.
+// A folder that is refused, or does not exist, changes nothing.
 GPU_CASE(swap_refused) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -475,7 +481,8 @@ GPU_CASE(swap_refused) {
   gpu.finish({.curated1 = 4}, {.hit = 4});
 }
 
-// Images that the driver does not take keep the process where it is, until it takes them.
+// If the driver refuses the images of a folder, the process does not move; once it accepts them, it
+// does.
 GPU_CASE(swap_unloadable) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -490,7 +497,8 @@ GPU_CASE(swap_unloadable) {
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
-// A folder that is copied to where the link leads already is refused, and taken when it is whole.
+// If the link leads to a folder that is still being copied, that is refused, and accepted once it
+// is complete.
 GPU_CASE(swap_link_to_half) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -508,8 +516,8 @@ GPU_CASE(swap_link_to_half) {
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
-// Who must have signed a folder, and who may be able to write it, is settled when the process begins:
-// "b" is not signed, and others can write in "open".
+// The required key and the trust setting are fixed when the process begins: "b" is not signed, and
+// others can write in "open".
 GPU_CASE(swap_keeps_rules) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -532,13 +540,13 @@ GPU_CASE(swap_keeps_rules) {
   gpu.finish({.curated1 = 5, .curated2 = 1}, {.hit = 6});
 }
 
-// A folder that is refused when the process begins is none.
+// If the folder is refused when the process begins, the process has none.
 GPU_CASE(start_refused) {
   OK(gpu.launch(gpu.step(), 1));
   gpu.finish({.step = 1}, {.untracked = 1});
 }
 
-// Without a folder the originals run; and back, also to where the link was pointed meanwhile.
+// While off, the originals run; when on again, the replacements do.
 GPU_CASE(swap_off_and_on) {
   const auto own = gpu.handles();
   OK(gpu.launch(own.step, 1));
@@ -555,7 +563,8 @@ GPU_CASE(swap_off_and_on) {
   gpu.finish({.step = 3, .free = 7, .curated1 = 4}, {.hit = 4, .untracked = 10});
 }
 
-// What is instantiated, or taken over by an exec, while the process is off, is reached when it comes back.
+// A graph that is instantiated, or that an exec is updated from, while the process is off, gets
+// replacements when the process is on again.
 GPU_CASE(swap_off_and_graphs) {
   Graph graphs[2];
   for (int i = 0; i < 2; ++i) graphs[i].add(gpu.step(), Arguments(gpu.marks(), 1, i + 1));
@@ -575,7 +584,8 @@ GPU_CASE(swap_off_and_graphs) {
   gpu.finish({.step = 4, .curated1 = 4}, {.hit = 1, .untracked = 2});
 }
 
-// A graph none of whose kernels the folder in force knew is reached all the same, also where an exec has taken it over.
+// A graph without kernels that the folder in force knows gets replacements at a move, too, also if
+// an exec was updated from it.
 GPU_CASE(swap_and_unknown_graphs) {
   Control control;
   control.must_move(folder(arguments, "none"));
@@ -607,7 +617,8 @@ GPU_CASE(swap_and_unknown_graphs) {
   gpu.finish({.step = 6, .curated1 = 6}, {.untracked = 3});
 }
 
-// The link that FIBSHIM_CONFIG is, repointed a thousand times under load, ends where it leads.
+// FIBSHIM_CONFIG is a link that is repointed a thousand times under load: the process ends where it
+// leads.
 GPU_CASE(swap_link) {
   const auto own = gpu.handles();
   Launchers launchers(gpu, 2, own);
@@ -631,8 +642,9 @@ GPU_CASE(swap_link) {
   gpu.finish(ran, {.hit = each + 10, .untracked = each - turns});
 }
 
-// The link leads elsewhere between the look at it and the opening of the folder, and back before the next
-// look: the process ends where the link leads. `start`: that happens when the process begins.
+// The link leads elsewhere between the check of it and the opening of the folder, and back before
+// the next check: the process ends where the link leads. `start`: this happens when the process
+// begins.
 CASE(swap_link_flips) {
   CHECK(arguments.size() == 2);
   const std::string link = arguments[0] + "/link";
@@ -660,7 +672,8 @@ CASE(swap_link_flips) {
   gpu.finish(what_ran(gpu.marks()), {.hit = 2});
 }
 
-// Modules come and go while the process moves, and new handles are met in either folder.
+// Modules are loaded and unloaded while the process moves, and new handles are matched in either
+// folder.
 GPU_CASE(swap_and_unload) {
   Launchers launchers(gpu, 2, gpu.handles());
   std::atomic<bool> is_over{false};
@@ -686,14 +699,15 @@ GPU_CASE(swap_and_unload) {
   const long each = launchers.stop();
   OK(cuda().cuCtxSynchronize());
   const Ran ran = what_ran(gpu.marks());
-  // While off, conform_step runs itself, as the second image's always does.
+  // While off, conform_step itself runs, as the second image's always does.
   EXPECT_EQUAL(each + 2 * loaded.load(), ran.step + ran.curated1 + ran.curated2);
   const long hits = ran.curated1 + ran.curated2;
   gpu.finish(ran, {.hit = hits, .untracked = each + ran.step});
 }
 
-// Whoever may write the counters file can falsify the counts, and nothing else: while all of it is overwritten,
-// threads launch, modules come and go, and the process moves, each launch runs what it should.
+// A user who can write the counters file can falsify the counts, and nothing else: while the whole
+// file is overwritten, threads launch, modules are loaded and unloaded, and the process moves, each
+// launch runs what it should.
 GPU_CASE(swap_scribbled) {
   const auto own = gpu.handles();
   OK(gpu.launch(own.step, 1));
@@ -750,7 +764,8 @@ GPU_CASE(swap_scribbled) {
   scribbler.join();
 }
 
-// A decision of another identity is another job's: whoever prepared for it stays.
+// A decision with another identity belongs to another job: a process that has prepared does not
+// move.
 GPU_CASE(swap_decided_for_another) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -764,15 +779,16 @@ GPU_CASE(swap_decided_for_another) {
   gpu.finish({.curated1 = 2, .curated2 = 1}, {.hit = 3});
 }
 
-// A handle that is handed out while the process moves is the new folder's once it has moved, whichever folder
-// it was matched in first. The simulated driver is slow to answer what the shim asks meanwhile.
+// A handle that the driver returns while the process moves belongs to the new folder after the
+// move, whichever folder it was matched in first. The simulated driver answers the shim's calls
+// slowly meanwhile.
 GPU_CASE(swap_and_hand_out) {
   OK(gpu.launch(gpu.step(), 1));
   Ran ran = {.curated1 = 1};
   long launches = 1;
   Control control;
   for (int i = 0; i < rounds(10); ++i) {
-    // Loaded beforehand: nearly all that the threads do is to learn handles.
+    // Modules are loaded beforehand, so that the threads do almost nothing but get handles.
     constexpr int kModules = 100;
     std::atomic<bool> is_over{false};
     std::atomic<int> begun{0};
@@ -811,8 +827,8 @@ GPU_CASE(swap_and_hand_out) {
   gpu.finish(ran, {.hit = launches});
 }
 
-// The child, in which CUDA cannot be used, goes on where its parent is, moves by itself, and leaves its
-// parent where it is.
+// The child, in which CUDA cannot be used, starts with its parent's folder, moves independently,
+// and does not move its parent.
 GPU_CASE(swap_and_fork) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -836,7 +852,7 @@ GPU_CASE(swap_and_fork) {
   gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 3});
 }
 
-// Forks while the process moves again and again: nobody waits for the other for good.
+// Forks while the process moves again and again: neither process hangs.
 GPU_CASE(swap_while_forking) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
@@ -865,7 +881,8 @@ GPU_CASE(swap_while_forking) {
   gpu.finish({.curated1 = 1}, {.hit = 1});
 }
 
-// A to B and back does not make the process larger, and what both folders share is loaded once.
+// Moving to B and back does not make the process larger, and images that both folders share are
+// loaded once.
 GPU_CASE(swap_memory) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
@@ -889,7 +906,7 @@ GPU_CASE(swap_memory) {
   }
   const long grown_kb = resident_bytes() / 1024 - before_kb;
   printf("grown by %ld KiB over %d moves\n", grown_kb, count - count / 3);
-  // Of whatever was lost at each move, even 256 bytes would show.
+  // Even a leak of 256 bytes per move would show.
   CHECK(grown_kb < 256);
   if (cuda().is_simulated) EXPECT_EQUAL(libraries, cuda().simcuda_live_count("library"));
   EXPECT_EQUAL(1, control.block().status.image_count);

@@ -1,5 +1,6 @@
-// An exec takes over one graph after the other, and then the process moves: what runs is the last graph's, by the folder in
-// force. The shim writes down what an update brings (shim/graphs/taken_over.h), and copies the graph only where it must.
+// An exec is updated from one graph after the other, and then the process moves: the last graph
+// runs, with the replacements of the folder in force. The shim records what an update brings
+// (shim/graphs/taken_over.h), and copies the graph only if it must.
 #include "tests/conformance/hosts/control.h"
 #include "tests/conformance/hosts/cublas.h"
 #include "tests/conformance/hosts/graphs.h"
@@ -37,7 +38,8 @@ uint32_t word_at(CUdeviceptr at) {
   return word;
 }
 
-// What was copied is what the chain fills, and its last kernel ran last.
+// Runs the exec, and expects that the copied word is what the chain fills in, and that its last
+// kernel ran last.
 void expect_chain(const Gpu& gpu, const Executable& executable, int value, CUdeviceptr copy) {
   executable.run_for(gpu, value + 1);
   EXPECT_EQUAL(value, word_at(copy));
@@ -48,7 +50,7 @@ void expect_chain(const Gpu& gpu, const Executable& executable, int value, CUdev
 
 using namespace conform;
 
-// Other parameters, kernels, memory; and after each the process moves elsewhere.
+// Updates with other parameters, kernels and memory; after each two the process moves.
 GPU_CASE(swap_and_updated_graphs) {
   const auto own = gpu.handles();
   const CUdeviceptr memory[2] = {device_memory(16), device_memory(16)};
@@ -70,7 +72,7 @@ GPU_CASE(swap_and_updated_graphs) {
   int value = 20;
   for (const char* const to : {"b", static_cast<const char*>(nullptr), "a", "none", "b", "a"}) {
     for (int i = 0; i < 2; ++i) {
-      // The other way round the second time.
+      // The second time the kernels are swapped.
       value += 10;
       const Chain next(gpu, i == 0 ? own.step : own.free, 1, i == 0 ? own.free : own.step, value,
                        memory[i]);
@@ -85,7 +87,7 @@ GPU_CASE(swap_and_updated_graphs) {
       ++(*to == 'a' ? ran.curated1 : ran.curated2);
     }
     gpu.expect_ran(ran);
-    // The folder that is left must not run what it ran.
+    // Clear the memory, so that a stale result would show.
     OK(cuda().cuMemsetD32_v2(memory[1], 0, 4));
   }
   // Each move copies the originals once, to change them; no update has copied a graph.
@@ -93,7 +95,7 @@ GPU_CASE(swap_and_updated_graphs) {
   gpu.finish(ran, {.hit = 1, .untracked = 1});
 }
 
-// The same graph before a move and after it: what was planned of it holds in one folder alone.
+// The same graph before a move and after it: its plan is valid for one folder only.
 GPU_CASE(swap_and_same_updates) {
   const CUfunction step = gpu.step();
   const Graph graph;
@@ -126,8 +128,9 @@ GPU_CASE(swap_and_same_updates) {
   gpu.finish(ran, {.hit = 1, .no_solution = 1});
 }
 
-// What the host sets after an update is what runs after a move, where the exec has taken over its own graph, and the copy follows.
-// Where it was another's, nobody knows which node that is: the graph stays with what it runs.
+// What the host sets after an update also runs after a move if the exec was updated from its own
+// graph, since the copy is set, too. If it was updated from another graph, the node is unknown, and
+// the graph keeps what it runs.
 GPU_CASE(swap_and_set_after_updates) {
   const auto own = gpu.handles();
   const CUdeviceptr memory = device_memory(32);
@@ -150,7 +153,8 @@ GPU_CASE(swap_and_set_after_updates) {
   gpu.finish({.free = 2, .curated2 = 2}, {.hit = 1, .untracked = 1});
 }
 
-// An update that the driver refuses changes nothing, and a copy that cannot be given what was taken over is not used.
+// An update that the driver refuses changes nothing. A copy to which the recorded parameters cannot
+// be applied is not used.
 GPU_CASE(swap_and_refused_updates) {
   const CUfunction step = gpu.step();
   const auto make = [&](int value) {
@@ -184,7 +188,8 @@ GPU_CASE(swap_and_refused_updates) {
   gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 1});
 }
 
-// A function that a refused update would have brought, whose handle another one has afterwards, with other parameters.
+// A refused update has a function whose handle another function with other parameters gets
+// afterwards.
 GPU_CASE(swap_and_refused_functions) {
   const CUfunction step = gpu.step();
   const Graph first;
@@ -215,8 +220,8 @@ GPU_CASE(swap_and_refused_functions) {
   gpu.finish({.curated2 = 1}, {.hit = 1});
 }
 
-// The copy still holds a kernel that the exec has given up, and whose module ends: it cannot be set then. The next update
-// copies the graph.
+// The copy still holds a kernel that the exec no longer uses, and whose module is unloaded: then
+// the copy cannot be set. The next update copies the graph.
 GPU_CASE(swap_and_updates_of_ended_modules) {
   const CUfunction step = gpu.step();
   const CUmodule module = gpu.load_module();
@@ -243,7 +248,8 @@ GPU_CASE(swap_and_updates_of_ended_modules) {
 
 namespace {
 
-// The second kernel waits for two others; `early` is the one of which it need not wait for the end.
+// Makes a graph in which a kernel waits for two others; `early`: the one whose end it need not wait
+// for.
 CUgraph make_join(const Gpu& gpu, CUfunction step, int value, int early, bool is_reversed) {
   CUgraph graph = nullptr;
   OK(cuda().cuGraphCreate(&graph, 0));
@@ -266,8 +272,8 @@ CUgraph make_join(const Gpu& gpu, CUfunction step, int value, int early, bool is
 
 }  // namespace
 
-// The copy stays where edges are added in another order, not where another one lets a kernel begin early: no kernel of these is
-// known, so there is no other copy then.
+// The copy is kept if edges are added in another order, but not if another edge lets a kernel begin
+// early. No pattern knows these kernels, so no new copy is made.
 GPU_CASE(updates_keep_a_copy_with_the_same_edges) {
   const CUfunction free = gpu.handles().free;
   const Graph first(make_join(gpu, free, 1, 0, false));
@@ -286,13 +292,14 @@ GPU_CASE(updates_keep_a_copy_with_the_same_edges) {
   gpu.finish({.free = 9}, {.untracked = 3});
 }
 
-// One node stays as it is, the other has other values and then another kernel: what each was planned as holds for those alone.
+// One node stays unchanged, the other gets other values and then another kernel: a plan is used
+// only for equal values.
 GPU_CASE(updates_follow_their_values) {
   const auto own = gpu.handles();
   const auto make = [&](CUfunction function, int shape, int value) {
     auto graph = std::make_unique<Graph>();
     const CUgraphNode first = graph->add(own.step, Arguments(gpu.marks(), 1, 1));
-    CUgraphNode between = nullptr;  // behind which nothing begins early
+    CUgraphNode between = nullptr;  // after it nothing begins early
     OK(cuda().cuGraphAddEmptyNode(&between, graph->get(), &first, 1));
     graph->add(function, Arguments(gpu.marks(), shape, value), between);
     return graph;
@@ -320,7 +327,7 @@ GPU_CASE(updates_follow_their_values) {
   gpu.finish(ran, {.hit = 2});
 }
 
-// What an update brings begins early where it may, and then in an exec of the shim's own.
+// After an update kernels begin early where they may, and then in an exec of the shim's own.
 GPU_CASE(updates_begin_early) {
   const CUfunction step = gpu.step();
   const auto make = [&](int after) {
@@ -343,8 +350,8 @@ GPU_CASE(updates_begin_early) {
   gpu.finish(ran, {.hit = 2});
 }
 
-// A graph that must be copied, for its size, is tried once. One that the driver refuses, and that would have to be copied, says
-// nothing of those that come after it.
+// The shim tries only once to record a graph that must be copied because of its size. A refused
+// update from a graph that would have to be copied has no effect on later updates.
 GPU_CASE(updates_that_are_copied_are_tried_once) {
   const CUfunction step = gpu.step();
   const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
@@ -389,7 +396,8 @@ GPU_CASE(updates_that_are_copied_are_tried_once) {
   gpu.finish({.curated1 = 1}, {.hit = 2, .untracked = 1});
 }
 
-// The exec keeps the clusters that it was made with (driver_facts.md, section 8), and so does what a move makes of it.
+// The exec keeps the clusters that it was made with (driver_facts.md, section 8), and so does the
+// exec that a move makes.
 GPU_CASE(swap_and_updated_clusters) {
   const CUfunction free = gpu.handles().free;
   const auto make = [&](unsigned cluster, int value) {
@@ -422,9 +430,10 @@ GPU_CASE(swap_and_updated_clusters) {
   gpu.finish({.free = 3, .curated1 = 2, .curated2 = 1}, {.hit = 1, .untracked = 1});
 }
 
-// A graph that the shim copies is planned by the clusters of that copy, not by those of the one before: what replaces a kernel
-// of it leaves the kernel's own cluster. It copies a graph of which something runs beside the host's exec, here a replacement
-// with a cluster, and one whose parameters are too large to write down.
+// A graph that the shim copies is planned with the clusters of that copy, not of the one before:
+// the replacement does not get the original kernel's cluster. The shim copies a graph if it runs in
+// an exec of the shim's own, here because of a replacement with a cluster, and if its parameters
+// are too large to record.
 GPU_CASE(swap_and_copied_clusters) {
   const CUfunction step = gpu.step();
   const CUfunction large = gpu.function(gpu.load_module(), kNvjet);

@@ -1,5 +1,5 @@
-// vLLM's kernels (config/vllm): rewrites of what it launches for a model in fp8, and for one that norms the heads of query
-// and key, captured; and the less usual forms of its norms and activations.
+// vLLM's kernels (config/vllm): captured rewrites of its launches for an fp8 model, and for a model
+// that norms the heads of query and key; and the less usual forms of its norms and activations.
 
 #include <tuple>
 
@@ -67,7 +67,7 @@ void launch_kernel(const Gpu& gpu, CUfunction kernel, unsigned grid, Arguments..
       held);
 }
 
-// Buffers of a layer, and its launches as vLLM makes them.
+// Buffers of a layer, and launches as vLLM makes them.
 struct Layer {
   explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {}
   CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
@@ -115,7 +115,7 @@ Layer make_layer(const Gpu& gpu) {
   return layer;
 }
 
-// What an attention layer with norms of its heads launches before attention.
+// The launches of an attention layer with norms of its heads, before attention.
 struct Attention {
   static constexpr int64_t kHead = 128;
 
@@ -129,7 +129,7 @@ struct Attention {
     cache = device_memory(size_t{2} << 20);
   }
 
-  // Of a single row PyTorch says what the view has.
+  // For a single row PyTorch states the view's own stride.
   int64_t stride_of(int64_t heads) const {
     return (tokens == 1 ? heads : q_heads + 2 * kv_heads) * kHead;
   }
@@ -170,12 +170,12 @@ struct Attention {
               cache = 0;
 };
 
-// The same without norms in the default mode: torch.compile's kernels, each in an image of its own, take the heads out
-// of the rows of qkv.
+// The same without norms, in the default mode: torch.compile's kernels, each in an image of its
+// own, read the heads from the rows of qkv.
 struct CompiledAttention : Attention {
   explicit CompiledAttention(const Gpu& on) : Attention(on), other_module(on.load_module(kOther)) {
     q_heads = 32;
-    // Nothing is written there.
+    // Memory that nothing writes.
     positions = angles + (512 << 10);
     slots = positions + 8192;
     key_source = qkv;
@@ -212,7 +212,8 @@ struct CompiledAttention : Attention {
 
 using namespace conform;
 
-// Heads of tokens of sequences are rows of one stride a token, unless the sequences lie apart.
+// The heads of all tokens are rows with one stride per token, unless the sequences are not
+// contiguous.
 GPU_CASE(norms_of_vllm_without_a_weight) {
   const Layer layer = make_layer(gpu);
   constexpr int64_t kHead = 128, kHeads = 5, kTokens = 3, kRow = 7 * kHead;
@@ -267,7 +268,7 @@ GPU_CASE(activations_of_vllm) {
   state({}, {.hit = 2});
 }
 
-// Beyond it vLLM's own is faster.
+// Beyond that range vLLM's own kernel is faster.
 GPU_CASE(fused_add_of_vllm_has_a_range) {
   Layer layer = make_layer(gpu);
   layer.rows = 512;
@@ -307,7 +308,7 @@ GPU_CASE(rewrite_of_vllm_fp8) {
   state({}, {.hit = 4, .absorbed = 4});
 }
 
-// The rows of the residual lie apart: one for one, and the norm as it is.
+// If the residual's rows are not contiguous, the kernels are not merged, and the norm runs unchanged.
 GPU_CASE(rewrite_of_vllm_fp8_strided) {
   const Layer layer = make_layer(gpu);
   run_captured(gpu, [&] {
@@ -329,7 +330,8 @@ GPU_CASE(rewrite_of_vllm_fp8_strided) {
   state({}, {.hit = 2, .where = 2, .untracked = 2, .absorbed = 2});
 }
 
-// The second kernel is not of the first one's output, or does more, or the rows lie apart: one for one.
+// The second kernel does not read the first one's output, or does more, or the rows are not
+// contiguous: each kernel is replaced by itself.
 GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
   const Layer layer = make_layer(gpu);
   run_captured(gpu, [&] {
@@ -354,7 +356,7 @@ GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
     layer.silu(2);
     layer.quantize(layer.active, kWidth);
   });
-  // The output lies where the input of the activation is, which other blocks have yet to read.
+  // The output overlaps the input of the activation, which other blocks have yet to read.
   Layer reused = layer;
   reused.quantized = layer.gate_up + 4096;
   run_captured(gpu, [&] {
@@ -385,7 +387,7 @@ GPU_CASE(rewrite_of_vllm_qk_norm) {
   EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 12));
   EXPECT_EQUAL(3, last.grid[0]);
   EXPECT_EQUAL(4, last.grid[1]);
-  // Another size of the model, and the most tokens that it is for.
+  // Another model size, and the largest number of tokens that the solution serves.
   Attention large = layer;
   large.q_heads = 32;
   large.tokens = 512;
@@ -396,7 +398,8 @@ GPU_CASE(rewrite_of_vllm_qk_norm) {
   state({}, {.hit = 3, .absorbed = 9});
 }
 
-// One of the four is of another buffer, more or less of it, or does something else: one for one.
+// One of the four kernels uses another buffer, more or less of it, or does something else: each is
+// replaced by itself.
 GPU_CASE(rewrite_of_vllm_qk_norm_needs_its_ties) {
   const Attention layer(gpu);
   const auto norms = [&] {
@@ -437,11 +440,12 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_its_ties) {
   state({}, {.hit = 23, .where = 1});
 }
 
-// Nobody says how large the caches are: they may reach to the end of their allocations, and no further.
+// The sizes of the caches are unknown: they may reach to the end of their allocations, and no
+// further.
 GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
   const Attention layer(gpu);
   Attention shared = layer;
-  shared.cache = layer.weights + (1 << 20);  // behind all else there
+  shared.cache = layer.weights + (1 << 20);  // after everything else in the allocation
   run_captured(gpu, [&] { shared.all(); });
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   shared.cache = layer.key - (1 << 20);  // may reach the keys
@@ -449,7 +453,7 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
   Attention cached = layer;
   cached.angles = layer.query - (1 << 20);  // may reach the normed query
   run_captured(gpu, [&] { cached.all(); });
-  cached.angles = CUdeviceptr{33} << 32 | 4096;  // nobody knows anything of it
+  cached.angles = CUdeviceptr{33} << 32 | 4096;  // in no known allocation
   run_captured(gpu, [&] { cached.all(); });
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   EXPECT_EQUAL(3, ran("append_paged_kv_cache_slots_16bit"));
@@ -473,7 +477,7 @@ GPU_CASE(rewrite_of_vllm_rope) {
   EXPECT_EQUAL(0, param_at<int32_t>(last, scalars + 12));
   EXPECT_EQUAL(3, last.grid[0]);
   EXPECT_EQUAL(6, last.grid[1]);
-  // The key's heads first; the most tokens that it is for, and the fewest.
+  // The key's heads first; the largest number of tokens that the solution serves, and the smallest.
   run_captured(gpu, [&] {
     layer.rotate_key();
     layer.rotate_query();
@@ -495,7 +499,7 @@ GPU_CASE(rewrite_of_vllm_rope) {
   state({}, {.hit = 6, .absorbed = 10});
 }
 
-// One of the three is of another buffer, more or less of it, or lies apart: one for one.
+// One of the three kernels uses another buffer, or more or less of it: each is replaced by itself.
 GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   const CompiledAttention layer(gpu);
   CompiledAttention elsewhere = layer;
@@ -534,7 +538,7 @@ GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   EXPECT_EQUAL(14, ran("rope_slice_d128_bf16"));
   EXPECT_EQUAL(7, ran("append_paged_kv_cache_slots_16bit"));
   CompiledAttention many = layer;
-  many.tokens = 513;  // for which the key's rotation stays as it is
+  many.tokens = 513;  // for which the key's rotation is not replaced
   run_captured(gpu, [&] { many.all(); });
   EXPECT_EQUAL(0, ran("rope_append_d128_bf16"));
   EXPECT_EQUAL(1, ran("triton_poi_fused_2"));
