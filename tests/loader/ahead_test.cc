@@ -1,4 +1,4 @@
-// What is made ahead of its taker: all of it, in order, not too far ahead, and on few threads.
+// Ahead makes every item, in order, not too far ahead, and on few threads.
 #include "loader/read/ahead.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Ahead, MayEndUntaken) {
   Numbers(1000, 1, [](size_t i) { return std::make_unique<size_t>(i); });
 }
 
-// The threads that made 1000 things, and whether any but this one could get a signal.
+// Returns the threads that made 1000 items, and whether any thread but this one could get a signal.
 std::set<pthread_t> makers(size_t per_thread, bool* gets_signals) {
   const pthread_t self = pthread_self();
   std::mutex mutex;

@@ -1,4 +1,4 @@
-// What is said about a config folder: every rule, with its place.
+// Diagnostics of a config folder: every rule, with its place.
 
 #include <algorithm>
 #include <random>
@@ -26,13 +26,13 @@ TEST(Check, ASoundFolderDrawsNoWord) {
   EXPECT_NE(report.snapshot, nullptr);
 }
 
-// One change to the sound folder, and the diagnostic that it must draw.
+// One change to the valid folder, and the diagnostic that it must cause.
 struct Fault {
   const char* name;
   const char* file;
   const char* from;
   const char* to;
-  const char* place;  // "line:col" in that file, or "file:line:col", with the file below the root
+  const char* place;  // "line:col" in that file, or "file:line:col" with a file below the root
   const char* rule;
 
   std::string place_in(const TestFolder& folder) const {
@@ -208,7 +208,8 @@ TEST_P(CheckFault, IsReportedAtItsPlace) {
   EXPECT_TRUE(is_reported) << "expected " << place << " ... [" << fault.rule << "], found\n"
                            << all_of(report);
   EXPECT_EQ(report.snapshot == nullptr, rule->effect == Effect::invalid_folder);
-  // Nothing is said that merely follows from the fault; two images may share one.
+  // There are no diagnostics that merely follow from the fault. Two images may share the fault, so
+  // there may be two of its rule.
   for (const Diagnostic& diagnostic : report.diagnostics) {
     EXPECT_EQ(diagnostic.rule, rule->rule) << format_diagnostic(diagnostic);
   }
@@ -274,7 +275,7 @@ TEST_P(CheckRewrite, IsReportedAtItsPlaceAndVoidsTheFolder) {
 
 INSTANTIATE_TEST_SUITE_P(Every, CheckRewrite, testing::ValuesIn(kRewriteFaults), kByName);
 
-// What is said of a folder that loads.
+// Diagnostics of folders that load.
 const Fault kOddities[] = {
     {"ContradictingRanges", kPatternPath, R"("x != 0")", R"("n > 7", "n < 8")", "18:22",
      "impossible-pattern"},
@@ -346,7 +347,7 @@ TEST_P(CheckOddity, IsPointedOut) {
   EXPECT_NE(report.snapshot, nullptr);
   const bool is_mistake = rule_info(diagnostic.rule).effect == Effect::mistake;
   EXPECT_EQ(is_mistake ? report.error_count : report.warning_count, 1u);
-  // An engine that loads the folder hears nothing of it.
+  // An engine that loads the folder gets no diagnostic.
   EXPECT_EQ(all_of(check(folder)), "");
 }
 
@@ -372,7 +373,7 @@ TEST(Check, SaysThatAFolderIsMadeForANewerFibshim) {
   const TestFolder folder;
   folder.write("fibshim.json", R"({"format": 1})");
   EXPECT_EQ(all_of(advise(folder)), "");
-  // Nothing else is said: what its keys mean is not known.
+  // There are no other diagnostics, since the meaning of its keys is unknown.
   folder.write("fibshim.json", R"({"format": 2, "unheard_of": 1})");
   folder.change(kPatternPath, R"("benefit")", R"("worth")");
   EXPECT_EQ(all_of(advise(folder)),
@@ -382,7 +383,7 @@ TEST(Check, SaysThatAFolderIsMadeForANewerFibshim) {
 }
 
 struct MovedPath {
-  const char* from;  // "": nothing is moved
+  const char* from;  // "": no file is moved
   const char* to;
   const char* said;  // after the path `to`
 };
@@ -443,7 +444,7 @@ TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
                 ":11:17: warning: when \"rows\" is 131071, grid y is 65536; CUDA takes 1 to 65535; "
                 "the launch would fail; add \"rows < 131071\" to \"where\", so that it falls back "
                 "[geometry-overflow]\n");
-  // What the warning asks for silences it, wherever it stands.
+  // A bound as the warning asks for silences it, in either `where`.
   folder.change(kSolutionPath, "\"rows > 0\"", "\"rows < 131071\"");
   EXPECT_EQ(all_of(advise(folder)), "");
   folder.change(kSolutionPath, "\"rows < 131071\"", "\"rows > 0\"");
@@ -461,7 +462,7 @@ struct ShadowCase {
   const char* name;
   const char* from;  // in the second pattern, which is otherwise the first without a `where`
   const char* to;
-  const char* first_from;  // in the first
+  const char* first_from;  // in the first pattern
   const char* first_to;
   bool is_shadowed;
 };
@@ -498,7 +499,7 @@ TEST(Check, FindsPatternsThatAnotherOneShadows) {
       EXPECT_CONTAINS(found, "patterns/zzz.json:2:12: warning: pattern \"engine-scale\" in " +
                                  folder.path(kPatternPath) + " is tried first");
     }
-    // The other way round nothing is hidden.
+    // In the other order nothing is hidden.
     folder.change("patterns/zzz.json", "\"benefit\": 3", "\"benefit\": 9");
     EXPECT_LACKS(lines_of(advise(folder), Rule::shadowed_pattern), "zzz.json:");
   }
@@ -517,7 +518,7 @@ TEST(Check, AWiderSymbolWithAConstantNameShadowsAnExactOne) {
                                  "_Z12engine_scaleIfEvPT_PKT_iif"),
                         "\"engine-scale\"", "\"zzz\""));
   EXPECT_NE(lines_of(advise(folder), Rule::shadowed_pattern), "");
-  // One that fits other symbols hides nothing.
+  // A pattern that fits other symbols hides nothing.
   folder.change(kPatternPath, "glob:_Z12engine_scale*", "glob:_Z12engine_scaleId*");
   EXPECT_EQ(lines_of(advise(folder), Rule::shadowed_pattern), "");
 }
@@ -565,7 +566,7 @@ std::vector<std::string> words(const char* text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-// Rules that the table above cannot reach with one change of a text have tests of their own, below.
+// Rules that one change of a text cannot break have tests of their own, below.
 TEST(Check, EveryRuleHasATest) {
   const auto others = words(R"(
       folder file-read untrusted signature internal json-limits limit expression-size
@@ -628,7 +629,7 @@ TEST(Check, FollowsLinksThatStayInsideTheFolder) {
   ASSERT_NE(report.snapshot, nullptr);
   EXPECT_EQ(report.ready_binding_count, 1u);
   EXPECT_EQ(report.snapshot->settings.count, 1u);
-  // An absolute link is as good.
+  // An absolute link works, too.
   std::filesystem::remove(folder.path("..data"));
   std::filesystem::create_symlink(folder.path("..2024_01_01"), folder.path("..data"));
   EXPECT_EQ(all_of(check(folder)), "");
@@ -964,7 +965,8 @@ TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
   EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::broken);
 }
 
-// The sound solution with a fatbin alone, of a cubin and PTX, whose entries of these kinds are damaged.
+// Checks the valid solution with only a fatbin of a cubin and PTX, whose entries of these kinds are
+// damaged.
 CheckReport check_with_damaged_entries(const std::string& image,
                                        const std::set<FatbinEntryKind>& kinds) {
   std::string bytes = test_image(image);
@@ -1007,7 +1009,7 @@ TEST(Check, ABadEntryOfAFatbinIsToldAndTheOthersServe) {
       const Snapshot& snapshot = *report.snapshot;
       EXPECT_EQ(solution_of(report).error_code, 0);
       EXPECT_EQ(solution_of(report).images.count, 1u);
-      // What the readable entry says still holds.
+      // The readable entry is still used.
       EXPECT_EQ(solution_of(report).param_sizes.count, kind == FatbinEntryKind::ptx ? 4u : 0u);
       EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::ready);
     }
@@ -1028,7 +1030,8 @@ TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
   EXPECT_NE(lines_of(report, Rule::image_sha256), "");
 }
 
-// Compiled with __cluster_dims__(2, 1, 1): any other cluster, and a grid of no whole clusters, fails to launch.
+// The kernel has __cluster_dims__(2, 1, 1): a launch with any other cluster, or with a grid that
+// clusters do not divide, fails.
 TEST(Check, AKernelThatRequiresAClusterTakesNoOther) {
   const auto check_clusters = [](const std::string& geometry) {
     const TestFolder folder;
@@ -1074,7 +1077,7 @@ TEST(Check, ALiteralsTypeSaysWhetherItIsAFloat) {
 }
 
 TEST(Check, AMislabelledImageBreaksItsSolutionOnly) {
-  // It is for the SM of another image that is right; the folder stays valid.
+  // Its SM is that of another image, which is right; the folder stays valid.
   const TestFolder folder;
   folder.write("solutions/me/scale.sm_80.cubin", test_image("sm_90.cubin"));
   folder.write_solution(replaced(kSolution, "@80@", "@90@"));
@@ -1160,7 +1163,7 @@ TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
     folder.change(kPatternPath, from, to);
     return lines_of(check(folder), Rule::dropped_scalar);
   };
-  // Equal to each other, the two follow from nothing.
+  // If the two are only equal to each other, nothing determines their values.
   const std::string both = dropped("\"x != 0\"", "\"x != 0\", \"pitch == other\"");
   EXPECT_CONTAINS(both, "takes \"pitch\"");
   EXPECT_CONTAINS(both, "takes \"other\"");
@@ -1184,7 +1187,7 @@ TEST(Check, BoundsTheSizeOfExpressions) {
   EXPECT_CONTAINS(lines_of(check(folder), Rule::expression_size), "in flight");
 }
 
-// Each axis uses the one before twice: 2^40 parts if nobody counted them.
+// Each axis uses the one before twice: 2^40 parts without a limit.
 TEST(Check, BoundsExpressionsThatUseOneAnother) {
   const TestFolder folder;
   std::string axes = "\"a0\": {\"arg\": 2, \"type\": \"int32\"}";
@@ -1204,13 +1207,13 @@ TEST(Check, ReportsALackOfMemoryAsADiagnostic) {
   EXPECT_EQ(diagnostics.invalid_count(), 1u);
 }
 
-// Damaged files may be called anything but must leave the process standing, and a folder with an
-// error that forbids it must never come out as a snapshot.
+// Damaged files may cause any diagnostic, but must not crash the process, and a folder with an
+// error that makes it invalid must never become a snapshot.
 TEST(Check, SurvivesDamagedFiles) {
   const TestFolder folder;
   std::mt19937 random(99);
   const char* const files[] = {kPatternPath, kSolutionPath, kDefinitionPath};
-  // Bits of syntax make deeper damage than random bytes do.
+  // Pieces of syntax reach deeper than random bytes do.
   const auto pieces = words(R"_(" { } [ ] , : 0 -1 1e9 null true \ \u0000 {} [] * ( ) % && ==
                                 9223372036854775807 n expr)_");
   uint32_t rejected = 0;

@@ -1,4 +1,4 @@
-// Several solutions for one definition: what is said of them, and what the snapshot has.
+// Several solutions for one definition: their diagnostics, and the snapshot.
 #include "loader/check/choices.h"
 
 #include "tests/loader/checked_folder.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kOtherPath[] = "solutions/me/scale_n64_other.json";
 
-// A solution of the sound folder's definition.
+// Adds a solution of the valid folder's definition.
 void add_solution(const TestFolder& folder, const std::string& name, const std::string& path,
                   const std::string& launch) {
   folder.write_solution(
@@ -25,7 +25,7 @@ TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
   const struct {
     const char* first;
     const char* second;
-    const char* sizes;  // where both hold; "": nowhere
+    const char* sizes;  // for which both hold; "": none
   } kRows[] = {
       {R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)", ""},
       {R"("when": ["rows <= 8"],)", R"("when": ["rows >= 8"],)", "rows is 8"},
@@ -81,12 +81,13 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
                                   "for ") +
                           row.where + " the original runs there [unserved-range]");
     }
-    // An engine does not ask.
+    // An engine does not check this.
     EXPECT_EQ(all_of(check(folder)), "");
   }
 }
 
-// All of a definition's solutions claim it, or none: a row's batch decides which of them computes it.
+// All of a definition's solutions must claim it, or none: the batch of a row decides which of them
+// computes it.
 TEST(Choices, OneThatClaimsBatchInvarianceBesideOneThatDoesNotIsAWarning) {
   constexpr char kFew[] = R"("when": ["rows <= 8"], "batch_invariant": true,)";
   for (const char* const claim : {"", R"( "batch_invariant": false,)"}) {
@@ -103,7 +104,7 @@ TEST(Choices, OneThatClaimsBatchInvarianceBesideOneThatDoesNotIsAWarning) {
   EXPECT_EQ(all_of(advise(folder)), "");
 }
 
-// What does not claim it is refused, and the other serves the sizes of both.
+// The solution without the claim is refused, and the other serves the sizes of both.
 TEST(Choices, AFolderMayRequireBatchInvariance) {
   const TestFolder folder;
   make_two(folder, R"("benefit": 1,)", R"("batch_invariant": true,)");
@@ -121,7 +122,7 @@ TEST(Choices, AFolderMayRequireBatchInvariance) {
   EXPECT_EQ(bindings[1].state, BindingState::ready);
   EXPECT_STREQ(snapshot.text(bindings[0].reason),
                "it does not claim to be batch-invariant, which fibshim.json requires");
-  // `false` and a folder that does not ask.
+  // A claim of `false`, and a folder that requires nothing.
   folder.write("fibshim.json", R"({"require_batch_invariant": false})");
   EXPECT_EQ(check(folder).ready_binding_count, 2u);
   folder.write("fibshim.json", R"({"require_batch_invariant": "yes"})");

@@ -1,4 +1,4 @@
-// Reading GPU images: real ones from nvcc, older ones made of them, and damaged ones.
+// Reads GPU images: real ones from nvcc, older ones made from them, and damaged ones.
 #include "loader/read/cubin.h"
 
 #include <elf.h>
@@ -59,7 +59,7 @@ TEST_P(Cubin, TellsItsSmAndItsKernels) {
   EXPECT_GT(scale.registers, 3u);
   EXPECT_LT(scale.registers, 256u);
   EXPECT_GT(scale.code_bytes, 100u);
-  // 64 floats; from sm_90 on with the reserve.
+  // 64 floats; from sm_90 on with the reserve of 1 KB.
   EXPECT_EQ(scale.static_shared_bytes, image.sm >= 90 ? 256u + 1024u : 256u);
 
   const CubinKernel& mixed = kernel_of(*cubin, "mixed_params");
@@ -93,8 +93,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name.substr(0, name.find('.'));
     });
 
-// nvcc 13 writes the newer ABI only. The older one differs in the ident bytes, in where e_flags
-// keeps the SM, and in "sm_90a" being a flag.
+// nvcc 13 writes only the newer ABI. The older one differs in the ident bytes, in the place of the
+// SM in e_flags, and in having a flag for "sm_90a".
 std::string with_old_abi(std::string bytes, uint32_t flags) {
   bytes[7] = 0x33;
   bytes[8] = 7;
@@ -102,8 +102,8 @@ std::string with_old_abi(std::string bytes, uint32_t flags) {
   return bytes;
 }
 
-// Sections that share bytes (from sm_100 on), and those of relocatable images that ask for memory and
-// have no bytes in the file.
+// Sections that share bytes (from sm_100 on), and those of relocatable images that reserve memory
+// without bytes in the file.
 TEST(Cubin, ReadsImagesWithConstantsTablesAndTextures) {
   for (const char* kind : {"tables", "relocatable"}) {
     for (const char* sm : {"75", "80", "89", "90", "100", "103", "120", "121"}) {
@@ -158,7 +158,7 @@ TEST(Cubin, RejectsEveryTruncation) {
   const std::string image = test_image("sm_90.cubin");
   const uint64_t program_headers_end = image.size();
   for (size_t size = 0; size < program_headers_end; size += 1 + size / 97) {
-    // A copy of its own, so that a read past the end is seen by the sanitizer.
+    // A separate copy, so that the sanitizer sees a read past the end.
     const std::string cut = image.substr(0, size);
     EXPECT_FALSE(read_cubin(cut)) << size;
   }
@@ -175,7 +175,7 @@ TEST(Cubin, SurvivesDamage) {
       std::string damaged = image;
       const int changes = 1 + static_cast<int>(random() % 4);
       for (int i = 0; i < changes; ++i) {
-        // Headers, names and section headers are where damage does most.
+        // Damage to headers, names and section headers has the most effect.
         const size_t at = random() % 3 == 0   ? random() % 0x400
                           : random() % 2 == 0 ? table + random() % (image.size() - table)
                                               : random() % image.size();
@@ -187,7 +187,7 @@ TEST(Cubin, SurvivesDamage) {
   EXPECT_GT(rejected, 100u);
 }
 
-// Offset of the first parameter record of a kernel's .nv.info section.
+// Returns the offset of the first record in the image for that attribute and parameter.
 size_t find_param_record(const std::string& image, uint8_t attribute, uint16_t ordinal) {
   for (size_t at = 0; at + 16 <= image.size(); ++at) {
     const bool is_record = image[at] == 4 && static_cast<uint8_t>(image[at + 1]) == attribute &&
@@ -216,7 +216,7 @@ TEST(Cubin, RejectsAParameterOutsideItsBlock) {
   EXPECT_FALSE(read_cubin(image));
 }
 
-// A cubin whose sections or kernels have the names that `name_at` says, out of one long string.
+// Makes a cubin whose sections or kernels have names that are ends of one long string.
 std::string cubin_of_shared_names(uint32_t kernels, uint32_t sections, uint32_t name_bytes) {
   const auto put = [](std::string* to, const auto& value) {
     to->append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -226,7 +226,7 @@ std::string cubin_of_shared_names(uint32_t kernels, uint32_t sections, uint32_t 
   std::string symbols;
   for (uint32_t i = 0; i < kernels; ++i) {
     Elf64_Sym symbol{};
-    symbol.st_name = i;  // the names are ends of one another
+    symbol.st_name = i;  // each name is an end of the one before
     symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
     symbol.st_other = 0x10;
     symbol.st_shndx = 1;
@@ -254,7 +254,7 @@ std::string cubin_of_shared_names(uint32_t kernels, uint32_t sections, uint32_t 
 
 TEST(Cubin, TakesWorkAndMemoryInProportionToItsSize) {
   EXPECT_TRUE(read_cubin(cubin_of_shared_names(3, 3, 10)));
-  // Each of 20,000 kernels, or of 60,000 sections, with a name of up to a megabyte: gigabytes.
+  // 20,000 kernels, or 60,000 sections, with names of up to a megabyte: gigabytes in all.
   for (const std::string& image :
        {cubin_of_shared_names(20000, 0, 1 << 20), cubin_of_shared_names(0, 60000, 1 << 20)}) {
     const auto cubin = read_cubin(image);

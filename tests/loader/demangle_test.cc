@@ -1,4 +1,4 @@
-// Readable names of symbols, and of those that are made to have no end.
+// Readable names of symbols, including symbols that are made to have endless ones.
 #include "loader/read/demangle.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ TEST(Demangle, ReadsSymbols) {
 }
 
 TEST(Demangle, GivesUpOnNamesWithoutEnd) {
-  // f(pair<int, int>, pair<pair<int, int>, pair<int, int>>, ...): twice as long with each.
+  // f(pair<int, int>, pair<pair<int, int>, pair<int, int>>, ...): each is twice as long as the one
+  // before.
   std::string symbol = "_Z1fSt4pairIiiES_IS0_S0_E";
   const auto pairs = [&](const std::string& ids) {
     for (const char id : ids) {

@@ -1,4 +1,4 @@
-// The expression language: what it computes, what it refuses and where it points.
+// The expression language: values, errors, and places of errors.
 #include "loader/compile/compile_expression.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 namespace fibshim {
 namespace {
 
-// A launch with a few parameters of every kind, under names.
+// A launch with a few named parameters of every kind.
 class TestScope : public Scope {
  public:
   TestScope() {
@@ -89,7 +89,7 @@ class TestScope : public Scope {
   LaunchView launch_{};
 };
 
-// The value as text, "fails" when it cannot be computed, or the error's rule and offset.
+// Returns the value as text, "fails" if it cannot be computed, or the error's rule and offset.
 std::string value_of(const std::string& text, const TestScope& scope = {}) {
   const auto expression = Expression::parse(text);
   if (!expression) {
@@ -185,7 +185,7 @@ TEST(Expression, ShortCircuits) {
   EXPECT_EQ(value_of("n == 1 || i / n > 1", scope), "fails");
   EXPECT_EQ(value_of("i && n", scope), "0");
   EXPECT_EQ(value_of("n || i", scope), "1");
-  // What a constant rules out is not even folded.
+  // An operand that a constant makes irrelevant is not even folded.
   EXPECT_EQ(value_of("k == 64 || i / (k - 64) > 1"), "1");
 }
 
@@ -289,7 +289,7 @@ TEST(Expression, BoundsNestingInTheParser) {
 
 TEST(Expression, BoundsNestingThroughNames) {
   TestScope scope;
-  // Each is within its own bounds; inside one another they would take 12 MB of the caller's stack.
+  // Each is within its own limits, but nested they would take 12 MB of the caller's stack.
   std::string sum;
   for (int i = 0; i < 255; ++i) sum += "+1";
   for (int i = 0; i < 60; ++i)
@@ -304,7 +304,7 @@ TEST(Expression, UsesNoMoreStackThanTheLaunchPathHas) {
   for (int depth = 1; depth < 16; ++depth) right = "n - (" + right + ")";
   EXPECT_NE(value_of(right).substr(0, 10), "expression");
   EXPECT_EQ(value_of("n - (" + right + ")"), "expression-size@0");
-  // The same on the left needs two values only.
+  // The same nested on the left needs only two values.
   std::string left = "i";
   for (int depth = 1; depth < 40; ++depth) left = "(" + left + ") - n";
   EXPECT_NE(value_of(left).substr(0, 10), "expression");
@@ -375,7 +375,7 @@ TEST(Where, TakesOneStepForAComparison) {
       {"i * 2 == 4", Op::require},           {"i == s + 3", Op::require_field},
       {"7 - s == i", Op::require_field},     {"n == s * 128", Op::require_field},
       {"s * 2 - 1 == n", Op::require_field}, {"i * 2 == s * 2", Op::require},
-      {"i == s * 40000", Op::require},  // more than a field has room for
+      {"i == s * 40000", Op::require},  // too large for a field
       {"i + 40000 == s", Op::require},       {"f == 0.25", Op::require_float},
       {"0.5 == d", Op::require_float},       {"f < 0.25", Op::require},
   };
@@ -386,7 +386,8 @@ TEST(Where, TakesOneStepForAComparison) {
   }
 }
 
-// Comparisons of values at the ends of their types hold where the same comparison is 1.
+// With values at the limits of their types, a `where` holds if and only if the comparison's value
+// is 1.
 TEST(Where, AgreesWithTheValueOfTheComparison) {
   const char* const sides[] = {
       "i",     "n",          "s",          "uint32", "int8",          "p",
@@ -455,7 +456,7 @@ struct Oracle {
   std::mt19937 random{20240607};
   const TestScope& scope;
 
-  // Text and value; no value when it cannot be computed.
+  // Returns text and value; no value if it cannot be computed.
   std::pair<std::string, std::optional<int64_t>> make(int depth) {
     const auto pick = [&](uint32_t n) { return random() % n; };
     if (depth == 0 || pick(5) == 0) {
@@ -499,7 +500,7 @@ TEST(Expression, AgreesWithADirectEvaluation) {
   for (int round = 0; round < 3000; ++round) {
     const auto [text, expected] = oracle.make(4);
     const std::string found = value_of(text, scope);
-    // A constant part that cannot be computed is refused, wherever it stands.
+    // A constant part that cannot be computed is refused anywhere.
     if (found.substr(0, 16) == "expression-value") continue;
     ++compared;
     EXPECT_EQ(found, expected ? std::to_string(*expected) : "fails") << text;

@@ -1,4 +1,4 @@
-// The fast form by table: what it recognises, both sides of each boundary, and that it says the same as
+// Tables for the fast form: what it expresses, both sides of each limit, and that it agrees with
 // the programs.
 #include "loader/compile/fast_form.h"
 
@@ -413,7 +413,7 @@ TEST(FastKey, IsRecognisedByTable) {
   }
 }
 
-// What a dimension is defined to be (shim/abi/snapshot.h), in plain arithmetic.
+// The definition of a dimension (shim/abi/snapshot.h), in plain arithmetic.
 int64_t computed(const FastDimension& dimension, int64_t source) {
   if (dimension.shift == FastDimension::kNotComputed) return source;
   const int64_t divisor =

@@ -1,4 +1,5 @@
-// The checks of a struct's fields: which clauses become one, and that they hold only where the clauses do.
+// The checks of a struct's fields: which clauses become checks, and that these hold only if the
+// clauses do.
 #include "loader/compile/field_checks.h"
 
 #include <string.h>
@@ -15,8 +16,8 @@
 namespace fibshim {
 namespace {
 
-// Fields of parameter 1, a struct of 64 bytes, named by their types: i0, i4, ... are int32 at these bytes, and so on. z: an int32 of
-// parameter 0.
+// Fields of parameter 1, a struct of 64 bytes, named by type and offset: i0, i4, ... are int32 at
+// these bytes, and so on. z: an int32 of parameter 0.
 class StructScope : public Scope {
  public:
   StructScope() {
@@ -84,7 +85,7 @@ bool checks_hold(const FieldCheckSpec& spec, Struct* values) {
   return field_checks_hold(list, spec.checks.data(), params) && steps_hold(spec.rest, values);
 }
 
-// How many checks a clause becomes, beside two that always do.
+// Returns how many checks a clause becomes, besides two clauses that always become checks.
 size_t checks_of(const std::string& clause) {
   const FieldCheckSpec spec =
       make_field_checks(struct_where("l56 == l48 && l32 == l40 && (" + clause + ")"));
@@ -150,7 +151,7 @@ TEST(FieldChecks, LeaveTheOtherClausesToAProgram) {
   EXPECT_FALSE(checks_hold(spec, &values));
 }
 
-// Values for which bits or wrapped sums say something else than the clause.
+// Values for which a comparison of bits or of wrapped sums differs from the clause.
 TEST(FieldChecks, DoNotHoldWhereAClauseDoesNot) {
   struct Case {
     const char* clause;
@@ -195,7 +196,7 @@ TEST(FieldChecks, DoNotHoldWhereAClauseDoesNot) {
   }
 }
 
-// The other zero is equal, of other bits: the program is asked, and holds.
+// The other zero is equal but has other bits: the check fails, and the program holds.
 TEST(FieldChecks, LeaveTheOtherZeroToTheProgram) {
   const auto steps = struct_where("f4 == 0.0 && d8 == 0.0");
   Struct values;
@@ -205,7 +206,7 @@ TEST(FieldChecks, LeaveTheOtherZeroToTheProgram) {
   EXPECT_TRUE(steps_hold(steps, &values));
 }
 
-// Structs of a few small and extreme words, so that many clauses hold.
+// Structs with few different words, small and extreme ones, so that many clauses hold.
 TEST(FieldChecks, AgreeWithTheProgramOnRandomStructs) {
   const auto steps = struct_where(
       "i0 == i4 + 1 && l8 == i0 && l16 == l24 && u32 == 1 && l40 == -1 && p48 % 8 == 0 && p48 != "
@@ -225,7 +226,7 @@ TEST(FieldChecks, AgreeWithTheProgramOnRandomStructs) {
       values.set(random() % 14 * 4, words[random() % 6]);
     }
     const bool holds = steps_hold(steps, &values);
-    // Longs are equal only where they are not negative.
+    // The check of two longs holds only if they are not negative.
     const bool is_left = holds && values.bytes[23] >= 0x80;
     ASSERT_EQ(checks_hold(spec, &values), holds && !is_left) << round;
     held += holds;

@@ -1,4 +1,5 @@
-// Several folders in force together: the first that has something wins, and what is not used is told.
+// Several folders in force together: an earlier folder wins, and entries that are not used are
+// reported.
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 namespace fibshim {
 namespace {
 
-// The sound folder, with other names.
+// Gives the valid folder's entries other names.
 void rename(const TestFolder& folder, const std::string& definition, const std::string& label) {
   folder.write("definitions/scale/" + definition + ".json",
                replaced(kDefinition, "scale_n64", definition));
@@ -130,7 +131,7 @@ TEST(Folders, APatternThatDoesNotFitTheFirstsDefinitionIsAnErrorWithBothPlaces) 
   // A mistake: a process loads it, and runs the original there.
   ASSERT_NE(report.snapshot, nullptr);
   EXPECT_EQ(report.refused_binding_count, 1u);
-  // The same meaning under other words is none.
+  // A definition that differs only in its wording is no mistake.
   const TestFolder c;
   c.change(kDefinitionPath, R"("reference": "def run(x):\n    return x * 2")",
            R"("reference": "")");
@@ -165,7 +166,7 @@ TEST(Folders, EachIsCheckedForItself) {
   const TestFolder b;
   rename(b, "zoom", "engine-zoom");
   const std::string list = a.path() + ":" + b.path();
-  // Read to the end, and refused as a whole.
+  // All folders are read, and refused together.
   const CheckReport missing = check_folder(a.path() + ":" + b.path("none"));
   EXPECT_EQ(missing.snapshot, nullptr);
   EXPECT_CONTAINS(all_of(missing), b.path("none") + ": error:");
@@ -175,13 +176,13 @@ TEST(Folders, EachIsCheckedForItself) {
   EXPECT_CONTAINS(all_of(faulty), b.path(kPatternPath));
   b.change(kPatternPath, "\"rites\"", "\"writes\"");
   EXPECT_NE(check_folder(list).snapshot, nullptr);
-  // Its own rights.
+  // Each folder's permissions are checked.
   share(b.path(kPatternPath), 0664);
   const CheckReport untrusted = check_folder(list);
   EXPECT_EQ(untrusted.snapshot, nullptr);
   EXPECT_CONTAINS(all_of(untrusted), b.path(kPatternPath) + ": error: writable by its group");
   share(b.path(kPatternPath), 0644);
-  // An image that a solution of an earlier folder keeps one of its solutions from using, and another one uses.
+  // An image of two solutions, one of which is not used because of an earlier folder.
   const TestFolder c;
   c.write("definitions/zoom.json", replaced(kDefinition, "scale_n64", "zoom"));
   c.write_solution(replaced(replaced(kSolution, "scale_n64", "zoom"), "my-scale", "my-zoom"),
@@ -190,7 +191,7 @@ TEST(Folders, EachIsCheckedForItself) {
   share(c.path(kImagePath), 0664);
   EXPECT_CONTAINS(all_of(check_folder(a.path() + ":" + c.path())),
                   c.path(kImagePath) + ": error: writable by its group");
-  // Its own signature.
+  // Each folder needs its own signature.
   CheckOptions options;
   options.required_key = "RWQBAgMEBQYHCGv3IJqU8bcxx3nUh0ol5qYvlBYTDNNNbkNbZmh9kk5E";
   EXPECT_EQ(check_folder(list, options).snapshot, nullptr);
@@ -226,7 +227,7 @@ TEST(SharedFolders, AShareIsReadOffAFoldersName) {
   }
 }
 
-// Which rows, from 1 on, the first solution of the first pattern's only route has.
+// Returns which rows, from 1 on, the first solution of the first pattern's only route serves.
 std::vector<bool> rows_served(const Snapshot& snapshot) {
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
   const Route& route = snapshot.begin(pattern.routes)[0];
@@ -268,7 +269,7 @@ TEST(SharedFolders, HaveThatShareOfTheShapesAndALargerShareHasThemToo) {
   }
 }
 
-// Without the others the rest is the originals'.
+// Without other folders, originals run for the rest of the launches.
 TEST(SharedFolders, MayStandAlone) {
   const TestFolder a;
   const CheckReport report = check_folder(a.path() + "@10%");

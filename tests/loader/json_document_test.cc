@@ -1,4 +1,4 @@
-// JSON with places: every key and value knows its line and column.
+// JSON with places: every key and value has its line and column.
 #include "loader/read/json_document.h"
 
 #include "tests/support/text.h"
@@ -123,7 +123,7 @@ TEST(JsonDocument, KeepsIntegersThatFitInto64BitsOnly) {
   EXPECT_EQ(elements[3].kind(), JsonKind::floating);
 }
 
-// Whatever the bytes are: a tree or a diagnostic, never both missing.
+// Whatever the bytes are, there is a tree or a diagnostic.
 TEST(JsonDocument, SurvivesEveryTruncationAndEveryFlippedByte) {
   const std::string text = R"({"a": [1, {"b\u00e4\n": "c\\"}, null], "d": -1.5e3, "e": "€"})";
   for (size_t i = 0; i < text.size(); ++i) {

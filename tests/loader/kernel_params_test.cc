@@ -1,4 +1,4 @@
-// How many parameters the kernels of an image take: the same from every form that a compiler gives it.
+// The number of parameters of an image's kernels is the same for every form of the image.
 #include "loader/read/kernel_params.h"
 
 #include "loader/read/fatbin.h"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# libfibloader.so goes into engines' processes: it exports one symbol, and needs nothing from the
-# machine but libc, since its other libraries are linked in or lie beside it under names of our own.
+# libfibloader.so is loaded into engines' processes: it exports one symbol, and needs only libc from
+# the machine, since its other libraries are linked in or lie beside it under names of our own.
 set -eu
 lib=${BUILD:-build}/lib/libfibloader.so
 

@@ -1,5 +1,5 @@
-// A folder one step beyond each limit of loader/read/limits.h is refused by the rule that its row names,
-// soon and without the memory that it asks for.
+// A folder one step beyond each limit of loader/read/limits.h is refused by the rule that its row
+// names, quickly and without using the memory that it asks for.
 
 #include <algorithm>
 #include <functional>
@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-// Of that size, without taking it from the disk.
+// Makes a sparse file of that size.
 void make_huge(const TestFolder& folder, const std::string& path, uint64_t size) {
   folder.write(path, "");
   ASSERT_EQ(truncate(folder.path(path).c_str(), static_cast<off_t>(size)), 0);
@@ -27,7 +27,8 @@ void set_where(const TestFolder& folder, const std::string& expression) {
   folder.change(kPatternPath, "\"x != 0\"", "\"" + expression + "\"");
 }
 
-// More than `count` files below `top`, most of them through links: each way to one counts.
+// Makes more than `count` files below `top`, most of them through links: each path to a file
+// counts.
 void make_many(const TestFolder& folder, const std::string& top, uint64_t count) {
   constexpr uint64_t kFiles = 512;
   for (uint64_t i = 0; i < kFiles; ++i) {
@@ -38,7 +39,8 @@ void make_many(const TestFolder& folder, const std::string& top, uint64_t count)
   }
 }
 
-// `patterns` patterns and `solutions` solutions, of which all can name all where `is_equal`.
+// Makes patterns and solutions. If `is_equal`, every pattern can name the definition of every
+// solution.
 void make_pairs(const TestFolder& folder, size_t patterns, size_t solutions, bool is_equal) {
   folder.remove("definitions");
   folder.remove(kSolutionPath);
@@ -54,7 +56,7 @@ void make_pairs(const TestFolder& folder, size_t patterns, size_t solutions, boo
                      R"("}], "grid": [1, 1, 1], "block": [64, 1, 1],
                      "arguments": ["x", "y", "rows", "factor"]}})");
   }
-  // The captured letter comes first: no beginning of the name is known before the launch.
+  // The captured letter comes first, so the name has no literal prefix.
   std::string pattern =
       replaced(kPattern, "\"definition\": \"scale_n{n}\"",
                is_equal ? "\"definition\": \"scale{rows}\"" : "\"definition\": \"{T}none\"");
@@ -170,7 +172,7 @@ const std::map<std::string, Exceed> kCases = {
 
 bool is_rule(const LimitInfo& limit) { return find_rule(limit.beyond) != nullptr; }
 
-// Those with a test of their own below.
+// The limits with a test of their own below.
 const char* const kOthers[] = {"ManifestBytes", "SymbolBytes", "DemangledBytes", "RegexSteps",
                                "LongSymbolRegexSteps"};
 
@@ -258,7 +260,7 @@ TEST(Limits, OfSymbolsLeaveLongerOnesAlone) {
   EXPECT_EQ(match_count("demangled:a*", std::string(kMaxDemangledLength + 1, 'a')), 0u);
 }
 
-// Each would take longer than anybody waits, were the steps not counted.
+// Each would take far too long if the steps were not limited.
 TEST(Limits, OfRegularExpressionsHoldForHostileOnes) {
   for (const char* pattern :
        {"re:(a+)+b", "re:(a|a)*b", "re:(a|aa)+b", "re:(.*)*b", "re:(.*a){20}b", "re:(a*)*(a*)*b",

@@ -1,4 +1,5 @@
-// What comes out of a rewrite pattern, seen through the API that the shim uses; its mistakes are in check_test.cc.
+// The snapshot of a rewrite pattern, seen through the API that the shim uses. check_test.cc tests
+// its mistakes.
 #include "loader/check/check.h"
 #include "tests/loader/rewrite_folder.h"
 
@@ -41,7 +42,8 @@ TEST(Rewrite, ReadsItsKernelsOneBehindTheOther) {
     EXPECT_EQ(matches[0].pattern, 2 + i);
   }
 
-  // x, twice and copied of 4 * n * rows bytes; n is the first's, rows the grid of the second.
+  // All buffers have 4 * n * rows bytes; n is a parameter of the first kernel, rows the grid of the
+  // second.
   ASSERT_EQ(rewrite.buffers.count, 4u);
   const RewriteBuffer* const buffers = snapshot.begin(rewrite.buffers);
   uint64_t pointer = 0x1000;
@@ -65,7 +67,7 @@ TEST(Rewrite, ReadsItsKernelsOneBehindTheOther) {
   }
 }
 
-// Only what is dead may be left out by a solution.
+// A solution may leave out only buffers that are dead.
 TEST(Rewrite, ASolutionWritesWhatTheKernelsWrite) {
   const TestFolder folder;
   folder.write(kRewritePath, replaced(kRewrite, "  \"dead\": [\"twice\"],\n", ""));
@@ -106,7 +108,7 @@ TEST(Rewrite, ABufferMayReachToTheEndOfItsAllocation) {
   }
 }
 
-// It has a name for each kernel that writes it.
+// Such a buffer has one name for each kernel that writes it.
 TEST(Rewrite, ASolutionTakesABufferThatTwoKernelsWriteByOneName) {
   const TestFolder folder;
   folder.write(kRewritePath,

@@ -1,4 +1,4 @@
-// Folders that a key must have signed: what was signed is used, and nothing else.
+// Folders that a key must have signed: only signed files are used.
 
 #include <sodium.h>
 
@@ -10,7 +10,7 @@
 namespace fibshim {
 namespace {
 
-// Signs as minisign does, with a key made of a number.
+// Signs as minisign does, with a key made from a number.
 class Signer {
  public:
   explicit Signer(uint8_t number) {
@@ -31,7 +31,7 @@ class Signer {
     return signature_text(key_.id, own, comment, raw(text_of(own) + comment));
   }
 
-  // Over the message itself, as minisign's first versions did.
+  // Signs the message itself, as minisign's first versions did.
   std::string sign_plainly(const std::string& message) const {
     const Ed25519Signature own = raw(message);
     return "untrusted comment: x\n" + to_base64("Ed" + text_of(key_.id) + text_of(own)) +
@@ -93,7 +93,7 @@ TEST(Signature, FitsItsMessageAndKeyOnly) {
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().message,
               "signed with the key 0807060504030201, not with 0807060504030202");
-    // Another key that calls itself the same.
+    // Another key with the same id.
     PublicKey disguised = Signer(2).public_key();
     disguised.id = ours().public_key().id;
     EXPECT_FALSE(verify_signature(message, signature, disguised));
@@ -181,7 +181,7 @@ TEST(SignedFolder, IsUsedWithItsKeyOnly) {
   EXPECT_CONTAINS(findings_of(folder.path(), "nonsense"), "neither a minisign public key");
 }
 
-// Of FIBSHIM_CONFIG=a:b each folder has a signature of its own.
+// With FIBSHIM_CONFIG=a:b each folder has a signature of its own.
 TEST(SignedFolder, AListIsUsedWhereEachOfItsFoldersIsSigned) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   const TestFolder a;
@@ -227,7 +227,7 @@ TEST(SignedFolder, IsListedCanonically) {
 struct Change {
   const char* name;
   void (*apply)(const TestFolder& folder);
-  const char* place;  // below the folder; of the finding
+  const char* place;  // of the finding, below the folder
   const char* text;
 
   friend void PrintTo(const Change& change, std::ostream* out) { *out << change.name; }
@@ -336,7 +336,7 @@ TEST(SignedFolder, IsNotReadBeforeItsSignature) {
   EXPECT_LACKS(findings, "json-syntax");
 }
 
-// What the shim does, at the start and at every swap.
+// The shim does this at the start and at every swap.
 TEST(SignedFolder, IsRequiredByTheRules) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   const TestFolder folder;
@@ -352,13 +352,13 @@ TEST(SignedFolder, IsRequiredByTheRules) {
   EXPECT_NE(open_with(key.c_str()), nullptr) << message;
   folder.change(kPatternPath, "x != 0", "x != 1");
   EXPECT_EQ(open_with(key.c_str()), nullptr);
-  // A key that cannot be read is no reason to do without.
+  // If the key cannot be read, the folder is refused.
   EXPECT_EQ(open_with("/does/not/exist.pub"), nullptr);
   EXPECT_CONTAINS(std::string(message), "/does/not/exist.pub");
   EXPECT_EQ(open_with("no key"), nullptr);
 }
 
-// What the programs do.
+// Our programs do this.
 TEST(SignedFolder, IsRequiredByTheEnvironmentUnlessTheCallerSays) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   const TestFolder folder;
@@ -379,7 +379,7 @@ TEST(SignedFolder, IsRequiredByTheEnvironmentUnlessTheCallerSays) {
   EXPECT_TRUE(open_with({.trust = Trust::all}));
 }
 
-// Read anew for every device, they are held to what the folder was.
+// Images are read again for every device, with the trust setting that the folder was opened with.
 TEST(SignedFolder, ItsImagesAreTrustedAsItWas) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   const TestFolder folder;

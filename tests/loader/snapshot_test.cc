@@ -1,4 +1,4 @@
-// The block that the shim gets, seen through the API that it uses.
+// The snapshot that the shim gets, seen through the API that it uses.
 
 #include <fcntl.h>
 #include <string.h>
@@ -18,7 +18,7 @@ const LoaderApi& api() { return *fibloader_api(kLoaderApiVersion); }
 
 class Opened {
  public:
-  // Ends the test where a folder does not open that should.
+  // Throws, which ends the test, if the folder opens or fails unexpectedly.
   explicit Opened(const std::string& folder, bool opens = true)
       : snapshot_(api().open(folder.c_str(), {}, message_, sizeof message_)) {
     if ((snapshot_ != nullptr) != opens) throw std::runtime_error(message_);
@@ -42,7 +42,7 @@ class Opened {
   const Snapshot* snapshot_;
 };
 
-// The sound folder's launch: y, x, n, rows, factor.
+// A launch for the valid folder: y, x, n, rows, factor.
 struct Launch {
   void* y = reinterpret_cast<void*>(0x1000);
   void* x = reinterpret_cast<void*>(0x2000);
@@ -220,7 +220,7 @@ TEST(LoaderApi, ComputesWhatCannotBePassed) {
   EXPECT_EQ(snapshot.at(snapshot->solutions, 0).max_shared_mem, 256u);
 }
 
-// What the graph's side needs to know of a kernel that begins early, or lets others.
+// What graphs need to know about a kernel that begins early, or lets the next one begin.
 TEST(LoaderApi, KnowsWhatAKernelKeepsAndWhereItIsToldOfTheNext) {
   const TestFolder folder;
   {
@@ -280,7 +280,7 @@ TEST(LoaderApi, NamesADefinitionByACapture) {
   EXPECT_EQ(match.captures[0].length, 2);
 }
 
-// A capture that must be a number names no definition with a word behind it.
+// A capture that must be a number does not match a definition's name with a word after the number.
 TEST(LoaderApi, NamesNoOtherDefinitionByANumericCapture) {
   const TestFolder folder(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
   folder.change(kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"capture\": \"N\"}");
@@ -415,7 +415,7 @@ TEST(LoaderApi, TakesFatbinsAndPtx) {
   EXPECT_EQ(snapshot.at(solution.images, 2).sm, 90);
 }
 
-// The sound solution has PTX alone.
+// Gives the valid solution only PTX.
 void use_ptx(const TestFolder& folder) {
   folder.write("solutions/me/scale.ptx", test_image("ptx"));
   const std::string hash = sha256_hex(sha256(test_image("ptx")));
@@ -520,7 +520,7 @@ TEST(Snapshot, DigestChangesWithEveryFile) {
   EXPECT_NE(digest(), with_settings);
 }
 
-// What shadow checks must know of a launch's pointers.
+// What shadow checks must know about a launch's pointers.
 struct Extent {
   bool is_known;
   bool is_written;
@@ -568,7 +568,7 @@ TEST(Tensors, HaveTheLayoutThatThePatternSays) {
   EXPECT_EQ(extents_of(snapshot)["y"], (Extent{true, true, {{5, 128}, {64, 1}}}));
 }
 
-// Nobody knows what a stride without a layout is about.
+// Without a layout, the meaning of a stride is unknown.
 TEST(Tensors, AreUnknownBesideAStrideThatNothingPins) {
   const auto is_known = [](const std::string& where) {
     const TestFolder folder;
@@ -583,7 +583,7 @@ TEST(Tensors, AreUnknownBesideAStrideThatNothingPins) {
   EXPECT_TRUE(is_known(R"("factor == 0.1", "row_stride == 64")"));
 }
 
-// Softmax has that op_type, too.
+// Softmax has the same op_type.
 TEST(Tensors, OfSamplesAreNotCompared) {
   const TestFolder folder;
   const auto count = [&](const std::string& dtype) {

@@ -18,7 +18,7 @@ SymbolPattern parse(const std::string& text) {
   return std::move(*pattern);
 }
 
-// A matcher of patterns that lie in no snapshot.
+// A matcher for patterns without a snapshot.
 class Patterns {
  public:
   void add(const std::string& text, const std::vector<std::string>& captures,
@@ -110,7 +110,7 @@ TEST(SymbolMatch, ComeInTheOrderOfTrial) {
   EXPECT_EQ(matches[2].pattern, 3u);
   EXPECT_EQ(matches[3].pattern, 4u);
   EXPECT_EQ(matches[4].pattern, 5u);
-  // A short array gets the first ones and learns how many there are.
+  // A short array gets the first matches; the return value is the number of all.
   matches[1].pattern = 99;
   EXPECT_EQ(matcher.match("my_kernel_1", matches, 1), 5u);
   EXPECT_EQ(matches[0].pattern, 0u);
@@ -183,8 +183,7 @@ TEST(SymbolMatch, RejectsWhatItCannotCompile) {
   EXPECT_EQ(error_of("re:" + std::string(5000, 'a')), 0u);
 }
 
-// What is easily misread as text that every match contains.
-// Each further "a" doubles what the first alternative costs before the second one fits.
+// Each further "a" doubles the cost of the first alternative before the second one fits.
 TEST(SymbolMatch, GivesUpWhereARegexCostsTooMuch) {
   const char* const regex = "re:(?:(a+)+b|.*z)";
   EXPECT_TRUE(fits(regex, std::string(3, 'a') + "z"));

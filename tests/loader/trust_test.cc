@@ -1,6 +1,6 @@
-// Who can bring a kernel in: whatever another user could write, exchange or put in the folder's
-// place is refused, and what is read is what was looked at. Tests that need a second user run as
-// root only.
+// Who can bring in a kernel: files that another user could write, exchange or put in the folder's
+// place are refused, and the files that are read are the ones that were checked. Tests that need a
+// second user run only as root.
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -35,7 +35,7 @@ std::string findings_of(const std::string& folder) {
   return text;
 }
 
-// What `look` returns in a child that `become` has made another user.
+// Returns the result of `look` in a child that `become` has made another user.
 std::string in_child(const std::function<bool()>& become,
                      const std::function<std::string()>& look) {
   int ends[2];
@@ -89,7 +89,7 @@ bool is_root() { return geteuid() == 0; }
 #define NEEDS_ROOT() \
   if (!is_root()) GTEST_SKIP() << "needs a second user: only root can be one"
 
-// <temporary folder>/way/config: a sound folder whose way the test controls.
+// <temporary folder>/way/config: a valid folder whose path the test controls.
 class Way : public testing::Test {
  protected:
   Way() {
@@ -148,7 +148,7 @@ TEST_F(Way, IsLookedAtToItsEndAndMendedByOneCommand) {
                 "), or say with FIBSHIM_TRUST whom to trust [untrusted]\n");
 }
 
-// What a umask of 002 leaves behind, where everybody has a group of his own.
+// Files from a umask of 002, if every user has a group of his own.
 TEST_F(Way, OfAGroupThatHasOneUserIsTrusted) {
   NEEDS_ROOT();
   const group* const own = getgrgid(0);
@@ -172,7 +172,7 @@ TEST(NameServices, OthersThanTheFilesMayKnowMembers) {
   }
 }
 
-// With a directory server, a member of the group may be somebody whom the files do not name.
+// With a directory server, the group may have members that the files do not name.
 TEST_F(Way, OfAGroupThatANameServiceMayKnowIsRefused) {
   NEEDS_ROOT();
   const group* const own = getgrgid(0);
@@ -215,7 +215,7 @@ TEST_F(Way, ThroughAStickyFolderToAnothersFolderIsRefused) {
   NEEDS_ROOT();
   ASSERT_EQ(chmod(way().c_str(), 01777), 0);
   give_tree(config(), kAlice);
-  // Whoever came first has it: alice, or somebody else.
+  // Whoever came first owns the name: alice, or somebody else.
   EXPECT_EQ(findings_of(config()),
             refusal(config(),
                     "owned by user 12345, who is neither root nor you, in a folder where others "
@@ -249,7 +249,7 @@ TEST_F(Way, ThroughALinkOfAnotherUserIsRefused) {
   EXPECT_EQ(findings_of(current), "");
   give(current, kEve);
   EXPECT_CONTAINS(findings_of(current), current + ": error: owned by user 54321");
-  // And where a link further on leads through his folder.
+  // And if a later link leads through his folder.
   give(current, 0);
   std::filesystem::create_directory(way() + "/eve");
   std::filesystem::create_directory_symlink(config(), way() + "/eve/link");
@@ -365,8 +365,8 @@ TEST(Files, OfJsonThatAreTooLargeTogetherAreNotReadOn) {
   EXPECT_LE(report.error_count, enough + 1);
 }
 
-// An image is exchanged for another one all the time, in every way that a writer has: what is given
-// out is what was hashed, or nothing.
+// An image is exchanged for another one all the time, in every way that a writer has: the bytes
+// that are returned are those that were hashed, or none.
 TEST(Files, GivenOutAreThoseThatWereHashed) {
   const TestFolder folder;
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
@@ -437,7 +437,7 @@ TEST(Files, AreNotReadThroughALinkThatIsSwappedIn) {
     std::filesystem::create_directory_symlink(outside.path("patterns"), folder.path("link"));
     std::filesystem::create_directory_symlink("real", name);
     while (!is_over) {
-      // One name for the other, at once.
+      // Exchanges the two names atomically.
       (void)syscall(SYS_renameat2, AT_FDCWD, name.c_str(), AT_FDCWD, folder.path("link").c_str(),
                     RENAME_EXCHANGE);
     }
@@ -454,7 +454,7 @@ TEST(Files, AreNotReadThroughALinkThatIsSwappedIn) {
   attacker.join();
 }
 
-// ---- what a folder may say
+// ---- settings in a folder
 
 TEST(FolderSettings, NeverSayWhereToWriteOrWhomToTrust) {
   for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit",
@@ -483,7 +483,7 @@ TEST_F(Way, OfUsersThatTheUserNamespaceDoesNotKnowIsRefused) {
       "yes") {
     GTEST_SKIP() << "user namespaces cannot be made here";
   }
-  // Root is known, alice and eve look alike.
+  // Root is mapped; alice and eve are shown with the same uid.
   const auto findings = [&] {
     return in_child([] { return enter_user_namespace("0 0 1"); },
                     [&] { return findings_of(config()); });
@@ -495,8 +495,8 @@ TEST_F(Way, OfUsersThatTheUserNamespaceDoesNotKnowIsRefused) {
   EXPECT_EQ(findings().find(config() + "/" + kPatternPath + unknown), 0u) << findings();
   give_tree(config(), kAlice);
   EXPECT_CONTAINS(findings(), config() + unknown);
-  // Those who are not root outside: the system's files belong to somebody unknown, and are trusted,
-  // since every library is his.
+  // The namespace maps a user who is not root outside: the system's files belong to an unmapped
+  // user, who is trusted, since every library is his.
   give_tree(config(), 0);
   give(way(), 0, 0755);
   EXPECT_EQ(in_child(

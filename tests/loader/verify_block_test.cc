@@ -1,4 +1,4 @@
-// The "verify" block of a solution: what it may hold, and that mistakes in it are found.
+// The "verify" block of a solution: its valid contents, and that mistakes in it are found.
 #include "tools/lint/verify_block.h"
 
 #include "tests/loader/test_folder.h"
@@ -67,7 +67,7 @@ TEST(VerifyBlock, MistakesAreFound) {
     const CheckReport report = check_block(block, &model, &blocks);
     EXPECT_CONTAINS(first_of(report), rule) << block << ": ";
     EXPECT_EQ(report.snapshot, nullptr) << block;
-    // Serving does without the block.
+    // Serving does not need the block.
     EXPECT_NE(check_block(block, &model, nullptr).snapshot, nullptr) << block;
   }
 }

@@ -211,7 +211,7 @@ class Worker {
                const SimcudaLaunch* launch) {
     if (!has_faults()) return expected;
     CHECK((made.result == CUDA_SUCCESS) == (launch != nullptr));
-    // A refused launch needs its solution, too.
+    // A launch is refused only once its solution is known, so the same faults may make it fail.
     const bool has_solution = expected.counts.hit + expected.counts.refused != 0;
     const bool may_fail = has_solution && is_strict();
     Effect effect;

@@ -99,8 +99,7 @@ void read_counters(long* launches, long* hits) {
 using namespace conform;
 
 CASE(soak) {
-  CHECK(
-      has_faults());  // no fault strikes, but this makes workers read launches from the driver's record
+  CHECK(has_faults());  // none strike, but workers then read launches from the driver's record
   const int64_t seconds = atoll(arguments.at(0).c_str());
   const int samples = atoi(arguments.at(1).c_str());
   const int load = atoi(arguments.at(2).c_str());

@@ -1,4 +1,4 @@
-// Stream capture: what may happen inside one, and what its nodes hold
+// Stream capture: the calls that it permits, and what its nodes hold
 // (tools/doc/driver_facts.md, section 3).
 #include <string.h>
 
@@ -107,7 +107,7 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_OK(cuda().cuFuncGetParamInfo(store_, 0, &offset, &size));
   EXPECT_OK(cuda().cuCtxGetCurrent(&current));
   EXPECT_OK(cuda().cuCtxGetDevice(&device));
-  // What lies at an address; of none it is nothing, and no error.
+  // The memory type at an address; for an invalid address it is 0, without an error.
   CUpointer_attribute wanted = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
   unsigned type = 0;
   void* answers[] = {&type};
@@ -115,7 +115,7 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_EQ(CU_MEMORYTYPE_DEVICE, type);
   EXPECT_OK(cuda().cuPointerGetAttributes(1, &wanted, answers, CUdeviceptr{33} << 32 | 4096));
   EXPECT_EQ(0u, type);
-  // Where what lies there begins, and how much there is.
+  // The begin and the size of the allocation at an address.
   CUpointer_attribute range[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE};
   CUdeviceptr begin = 0;
@@ -124,7 +124,7 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, to_ + 1));
   EXPECT_LE(begin, to_);
   EXPECT_GE(begin + bytes, to_ + sizeof(int));
-  // Of an address that is none the size stays as it was.
+  // For an invalid address the size is not written.
   begin = 1;
   bytes = 2;
   EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, CUdeviceptr{33} << 32 | 4096));
@@ -205,7 +205,7 @@ TEST_F(Capture, OfAFunctionReadsBackAsThatFunction) {
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
-// Whether as the handle itself or as the function made of it: the name can be had.
+// It may be the handle itself or the function made from it: in both cases its name can be read.
 TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_OK(launch_store(store_kernel_, to_, 25, stream_));
@@ -222,7 +222,7 @@ TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
-// What programs do to change one parameter of a captured node.
+// Programs do this to change one parameter of a captured node.
 TEST_F(Capture, OfAKernelTakesWhatWasReadFromItBack) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_OK(launch_store(store_kernel_, to_, 32, stream_));
@@ -245,7 +245,7 @@ TEST_F(Capture, OfABlockingStreamForbidsTheLegacyStream) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL));
   CUstreamCaptureStatus ignored = CU_STREAM_CAPTURE_STATUS_NONE;
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuda().cuStreamIsCapturing(nullptr, &ignored));
-  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(blocking));  // asking broke nothing
+  EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(blocking));  // the query did not invalidate it
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, launch_store(store_, to_, 26));
   CUgraph graph = nullptr;
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuda().cuStreamEndCapture(blocking, &graph));
@@ -291,7 +291,7 @@ TEST_F(Capture, IsBrokenBySynchronizingItsStream) {
   EXPECT_CUDA(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuda().cuStreamEndCapture(stream_, &graph));
 }
 
-// cuMemAlloc may synchronize: why a shim allocates nothing on the device while launching.
+// cuMemAlloc may synchronize, so a shim must not allocate device memory while launching.
 TEST_F(Capture, InGlobalModeForbidsMemAlloc) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
   CUdeviceptr pointer = 0;

@@ -1,6 +1,6 @@
-// Kernels of the contract suite. Plain C names, so that a test can name them. sim_store,
-// sim_increment and sim_cluster have host forms in the simulated driver (tests/driver/host_kernels.cc); the others
-// are only launched, or only described.
+// Kernels of the contract suite, with plain C names for the tests. sim_store, sim_increment and
+// sim_cluster have host implementations in the simulated driver (tests/driver/host_kernels.cc); the
+// others are only launched, or only described.
 #include <stdint.h>
 
 struct Triple {
@@ -10,7 +10,7 @@ struct Triple {
 };
 
 struct Large {
-  char bytes[5000];  // more than 4 KB of parameters: another record form in the cubin
+  char bytes[5000];  // more than 4 KB of parameters have another kind of record in the cubin
 };
 
 __device__ int32_t sim_counter = 7;
@@ -41,14 +41,14 @@ extern "C" __global__ void __launch_bounds__(256) sim_bounded(int32_t* to) {
   to[threadIdx.x] = values[(threadIdx.x + 1) % 100] + more[threadIdx.x];
 }
 
-// Dynamic shared memory alone, so that its limit can be tried.
+// Uses only dynamic shared memory, so that its limit can be tested.
 extern "C" __global__ void sim_dynamic(int32_t* to, int32_t last) {
   extern __shared__ int32_t values[];
   values[last] = last;
   *to = values[last];
 }
 
-// How many blocks its cluster has, and what it was given.
+// Stores the number of blocks of its cluster, plus `more`.
 extern "C" __global__ void sim_cluster(int32_t* to, int32_t more) {
   uint32_t blocks = 1;
 #if __CUDA_ARCH__ >= 900

@@ -1,5 +1,5 @@
-// What the shim does with a host's graph: it copies it, changes the copy, instantiates both, and keeps the two
-// execs alike while the host changes its own.
+// What the shim does with a host's graph: it copies it, changes the copy, instantiates both, and
+// applies the host's changes to both execs.
 #include <string.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ class GraphCopies : public Graphs {
     const CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
     return cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &params);
   }
-  // To another kernel: sim_increment(to_).
+  // Sets it to another kernel: sim_increment(to_).
   CUresult set_increment(CUgraphNode node) {
     void* pointers[] = {&to_};
     CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
@@ -106,7 +106,7 @@ TEST_F(GraphCopies, OnlyNodesThatWereThereAreFound) {
   end(copy);
 }
 
-// The nodes of a child graph: whether they are found in the copy of that graph.
+// Nodes of a child graph correspond to those of its copy by their order.
 TEST_F(GraphCopies, TheChildOfACloneIsACopyWithAsManyNodesInTheSameOrder) {
   const CUgraphNode first = add_store(graph_, 1);
   add_store_after(graph_, first, 2);
@@ -189,10 +189,10 @@ TEST_F(GraphCopies, GraphsWithMemoryNodesAreNotCloned) {
   const CUresult result = cuda().cuGraphClone(&copy, graph_);
   record("clone", error_name(result));
   EXPECT_NE(CUDA_SUCCESS, result);
-  // And so they run all the same.
+  // Graphs that cannot be cloned can be run.
   const CUgraphNode store = add_store(graph_, 5);
   EXPECT_EQ(5, run_once(graph_));
-  // A node may be set before the graph is instantiated, and back after it.
+  // A node may be set before the graph is instantiated, and set back afterwards.
   ASSERT_OK(set(store, 6));
   const CUgraphExec exec = instantiate(graph_);
   ASSERT_OK(set(store, 5));
@@ -231,7 +231,7 @@ TEST_F(GraphCopies, EdgesAreRemovedAndAddedWithTheirData) {
   ASSERT_OK(cuda().cuGraphRemoveDependencies_v2(graph_, &first, &second, &data, 1));
   EXPECT_EQ(0u, edges_into(second).nodes.size());
   ASSERT_OK(cuda().cuGraphAddDependencies_v2(graph_, &first, &second, &data, 1));
-  // Without data, an edge is removed whatever its data are.
+  // Without data given, an edge is removed whatever its data are.
   ASSERT_OK(cuda().cuGraphRemoveDependencies_v2(graph_, &first, &second, nullptr, 1));
   EXPECT_EQ(0u, edges_into(second).nodes.size());
   ASSERT_OK(cuda().cuGraphAddDependencies_v2(graph_, &first, &second, nullptr, 1));
@@ -286,7 +286,7 @@ TEST_F(GraphCopies, AnExecOutlivesItsGraph) {
   end(exec);
 }
 
-// A graph's node may hold another kernel than when its exec was made: the exec knows it all the same.
+// The exec still accepts a graph's node that has got another kernel since the exec was made.
 TEST_F(GraphCopies, AnExecTakesANodeThatHasChangedSince) {
   const CUgraphNode node = add_store(graph_, 1);
   const CUgraphExec exec = instantiate(graph_);
@@ -294,7 +294,7 @@ TEST_F(GraphCopies, AnExecTakesANodeThatHasChangedSince) {
   EXPECT_EQ(1, run(exec));
   ASSERT_OK(set_in(exec, node, 12));
   EXPECT_EQ(12, run(exec));
-  // And a second exec of the changed graph takes that node too.
+  // And a second exec of the changed graph accepts that node, too.
   const CUgraphExec second = instantiate(graph_);
   EXPECT_EQ(13, run(second));
   ASSERT_OK(set_in(second, node, 14));
@@ -319,7 +319,8 @@ TEST_F(GraphCopies, AReplacedNodeOfACloneRunsTheReplacement) {
   end(copy);
 }
 
-// As shadow checks do: before a node, what it writes is copied, and another kernel runs on the copy.
+// As in shadow checks: before a node, the memory that it writes is copied, and another kernel runs
+// on the copy.
 TEST_F(GraphCopies, NodesAreAddedToAClone) {
   const CUgraphNode first = add_store(graph_, 15);
   const CUgraph copy = clone(graph_);
@@ -361,14 +362,14 @@ TEST_F(GraphCopies, NodesAreDisabledAndEnabledInAnExec) {
   EXPECT_EQ(1u, is_enabled);
   ASSERT_OK(cuda().cuGraphNodeSetEnabled(exec, second, 0));
   EXPECT_EQ(18, run(exec));
-  // Its parameters may be set meanwhile; it stays disabled.
+  // Its parameters may be set while it is disabled; it stays disabled.
   ASSERT_OK(set_in(exec, second, 21));
   EXPECT_EQ(18, run(exec));
   ASSERT_OK(cuda().cuGraphNodeGetEnabled(exec, second, &is_enabled));
   EXPECT_EQ(0u, is_enabled);
   ASSERT_OK(cuda().cuGraphNodeSetEnabled(exec, second, 1));
   EXPECT_EQ(21, run(exec));
-  // A new exec of the graph begins with all of them.
+  // In a new exec of the graph all nodes are enabled.
   ASSERT_OK(cuda().cuGraphNodeSetEnabled(exec, second, 0));
   EXPECT_EQ(19, run_once(graph_));
   end(exec);
@@ -393,7 +394,8 @@ TEST_F(GraphCopies, FlagsOfNodePriorityAreNotReadBack) {
   end(exec);
 }
 
-// An update from a clone in which a node has another kernel. Which graph's nodes the exec takes afterwards.
+// An update from a clone in which a node has another kernel. Afterwards the exec is set by nodes of
+// its own graph.
 TEST_F(GraphCopies, AnUpdateTakesAnotherKernel) {
   const CUgraphNode node = add_store(graph_, 22);
   const CUgraphExec exec = instantiate(graph_);
@@ -409,8 +411,9 @@ TEST_F(GraphCopies, AnUpdateTakesAnotherKernel) {
   end(exec);
 }
 
-// Where nothing but parameters changes there is no copy: another kernel stands in the host's node for as long as the
-// instantiation, or an update, lasts. The graph is as before, and the exec has the other kernel and takes that node.
+// If only parameters change, no copy is made: the host's node holds another kernel during the
+// instantiation or update. Afterwards the graph is as before, and the exec has the other kernel and
+// accepts that node.
 TEST_F(GraphCopies, ANodeIsSetForOneCallAndBack) {
   for (const bool is_kernel : {false, true}) {
     CUgraph graph = nullptr;
@@ -448,7 +451,7 @@ TEST_F(GraphCopies, ANodeIsSetForOneCallAndBack) {
   }
 }
 
-// What becomes of a node that was disabled.
+// Records whether a disabled node stays disabled.
 TEST_F(GraphCopies, AnUpdateAndADisabledNode) {
   const CUgraphNode first = add_store(graph_, 26);
   const CUgraphNode second = add_store_after(graph_, first, 27);
@@ -459,12 +462,12 @@ TEST_F(GraphCopies, AnUpdateAndADisabledNode) {
   unsigned is_enabled = 2;
   ASSERT_OK(cuda().cuGraphNodeGetEnabled(exec, second, &is_enabled));
   record("after_an_update", is_enabled == 0 ? "disabled" : "enabled");
-  // Whoever asks is told what will run.
+  // cuGraphNodeGetEnabled agrees with what runs.
   EXPECT_EQ(is_enabled == 0 ? 26 : 27, run(exec));
   end(exec);
 }
 
-// Ended while it runs: it runs to its end.
+// An exec that is destroyed while it runs is completed.
 TEST_F(GraphCopies, AnExecThatRunsIsEnded) {
   CUgraphNode last = add_store(graph_, 0);
   for (int32_t i = 1; i < 500; ++i) last = add_store_after(graph_, last, i);
@@ -476,8 +479,8 @@ TEST_F(GraphCopies, AnExecThatRunsIsEnded) {
   EXPECT_EQ(499, read_int(to_));
 }
 
-// An upload into a stream comes behind the exec's launches in other streams, and what is put into that stream
-// afterwards behind the upload. So it orders another exec behind this one.
+// An upload into a stream waits for the exec's launches in other streams, and later work in that
+// stream waits for the upload. So it orders another exec after this one.
 TEST_F(GraphCopies, AnUploadWaitsForLaunchesInOtherStreams) {
   CUgraphNode last = add_store(graph_, 0);
   for (int32_t i = 1; i < 500; ++i) last = add_store_after(graph_, last, i);
@@ -497,7 +500,7 @@ TEST_F(GraphCopies, AnUploadWaitsForLaunchesInOtherStreams) {
   end(exec);
 }
 
-// Launched into two streams, a graph runs twice in turn.
+// If a graph is launched into two streams, its runs do not overlap.
 TEST_F(GraphCopies, LaunchesOfOneExecAreOrdered) {
   CUgraphNode last = add_store(graph_, 0);
   for (int32_t i = 1; i < 500; ++i) last = add_store_after(graph_, last, i);
@@ -610,7 +613,7 @@ TEST_F(GraphCopies, EventsAreSetInTheGraphAndInAnExec) {
 
 class UserObjects : public GraphCopies {
  protected:
-  // What a graph holds alone; `ended` is told.
+  // Gives a graph the only reference to an object; its destructor increments `ended`.
   void give_object(CUgraph graph, std::atomic<int>* ended) {
     CUuserObject object = nullptr;
     const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };

@@ -1,4 +1,4 @@
-// Graphs built by hand: every call that puts a kernel into one, or changes it there.
+// Graphs built by hand: every call that adds a kernel node, or changes it.
 #include <string.h>
 
 #include "tests/driver/contract/graphs.h"
@@ -39,7 +39,7 @@ TEST_F(Graphs, TheOldFormTakesTheFunctionOfAKernel) {
   EXPECT_EQ("sim_store", kernel_name(got));
 }
 
-// A CUkernel goes into a node by `kern`, with `func` null. As `func` it ends the process: see
+// A node takes a CUkernel in `kern`, with `func` null. As `func` it crashes the process: see
 // CrashesOfTheRealDriver.AKernelAsTheFuncOfAGraphNode.
 TEST_F(Graphs, KernelNodesTakeAKernelByItsField) {
   add_store_kernel(graph_, 42);
@@ -84,8 +84,8 @@ TEST_F(Graphs, AnInstanceTakesAnotherKernelOfTheSameLibrary) {
   EXPECT_OK(cuda().cuGraphExecDestroy(exec));
 }
 
-// What becomes of a node whose function is redirected when its parameters are set, and no longer is
-// when they are set once more.
+// This happens to a node whose function is redirected when its parameters are set, and no longer
+// when they are set again.
 TEST_F(Graphs, AnInstanceChangesFromAFunctionToAKernelAndBack) {
   const CUgraphNode node = add_store(graph_, 60);
   const CUgraphExec exec = instantiate(graph_);
@@ -154,16 +154,16 @@ TEST_F(Graphs, NodesCanBeGivenOtherParameters) {
   void* params[] = {&to_, &value};
   got.kernelParams = params;
   got.extra = nullptr;
-  // In the instance: the graph stays.
+  // Set in the instance: the graph does not change.
   ASSERT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &got));
   EXPECT_EQ(47, run(exec));
   EXPECT_EQ(46, run_once(graph_));
-  // In the graph: the instance stays.
+  // Set in the graph: the instance does not change.
   value = 48;
   ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &got));
   EXPECT_EQ(47, run(exec));
   EXPECT_EQ(48, run_once(graph_));
-  // And by an update from the graph.
+  // An update from the graph changes the instance.
   CUgraphExecUpdateResultInfo info{};
   ASSERT_OK(cuda().cuGraphExecUpdate_v2(exec, graph_, &info));
   EXPECT_EQ(CU_GRAPH_EXEC_UPDATE_SUCCESS, info.result);

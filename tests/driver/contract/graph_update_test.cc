@@ -1,4 +1,5 @@
-// What cuGraphExecUpdate takes over of a graph beside its nodes' parameters, and what the shim reads of graphs then.
+// What cuGraphExecUpdate copies from a graph besides its nodes' parameters, and what the shim then
+// reads from graphs.
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ class GraphUpdates : public Graphs {
     EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params));
     return node;
   }
-  // Adds sim_store(to, value) behind it.
+  // Adds sim_store(to, value) after a node.
   void add_other(CUgraph graph, CUgraphNode before, CUdeviceptr to, int32_t value) {
     void* pointers[] = {&to, &value};
     CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
@@ -44,7 +45,8 @@ class GraphUpdates : public Graphs {
   }
 };
 
-// 0: none is given. What runs then: the parameters are the new graph's, the cluster is the one that the exec was made with.
+// After an update the parameters are the new graph's, but the cluster is the one that the exec was
+// made with. 0: no cluster is set.
 TEST_F(GraphUpdates, TakeParametersAndNoCluster) {
   if (sm() < 90) GTEST_SKIP() << "clusters came with sm_90";
   const CUdeviceptr other = make_int();
@@ -80,7 +82,7 @@ TEST_F(GraphUpdates, TakeParametersAndNoCluster) {
   }
 }
 
-// Whoever updates need not ask whether these are the same.
+// So the shim need not compare the cooperative attribute before an update.
 TEST_F(GraphUpdates, RefuseAnotherCooperation) {
   for (const bool is_first : {true, false}) {
     CUgraph const plain = make_graph();
@@ -116,7 +118,7 @@ TEST_F(GraphUpdates, RefuseNodesThatTheDeviceUpdates) {
   EXPECT_OK(cuda().cuGraphDestroy(updatable));
 }
 
-// The others change no result.
+// Other attributes do not change the result of an update.
 TEST_F(GraphUpdates, WithOtherAttributes) {
   struct Attribute {
     const char* name;
@@ -157,7 +159,7 @@ TEST_F(GraphUpdates, WithOtherAttributes) {
   }
 }
 
-// Whether a node is a kernel shows by this.
+// This tells whether a node is a kernel.
 TEST_F(GraphUpdates, OtherNodesHaveNoKernelParameters) {
   CUDA_MEMSET_NODE_PARAMS fill{};
   fill.dst = to_;

@@ -116,7 +116,7 @@ TEST_F(Handles, AKernelGivesAFunctionOfTheCurrentContext) {
   EXPECT_EQ(library, of_kernel);
 }
 
-// The reason why whatever is remembered of a handle must die with its module.
+// This is why the record of a handle must end with its module.
 constexpr int kRounds = 200;
 
 TEST_F(Handles, OfUnloadedModulesAreReusedForOtherKernels) {

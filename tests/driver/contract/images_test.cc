@@ -1,4 +1,4 @@
-// What can be loaded, and how what cannot is refused.
+// Which images can be loaded, and how others are refused.
 #include "tests/driver/contract/driver_under_test.h"
 
 namespace fibshim::contract {
@@ -25,7 +25,7 @@ class Images : public ContractTest {
     return result;
   }
 
-  // What asking for a kernel gives, where loading as a library has succeeded.
+  // Loads a library, which must succeed, and returns the result of asking for a kernel.
   CUresult kernel_from(const void* image, const char* name) {
     CUlibrary library = nullptr;
     EXPECT_OK(cuda().cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
@@ -72,7 +72,7 @@ TEST_F(Images, FatbinsGiveTheDevicesCubin) {
   EXPECT_OK(library_from(image.data()));
 }
 
-// As compilers lay it out in a program: a wrapper that points to the fat binary. Modules refuse it.
+// Compilers embed a wrapper that points to the fatbin in a program. Modules refuse it.
 TEST_F(Images, FatbinWrappersAreFollowedByLibrariesOnly) {
   const std::vector<char> image = read_file(data_path("contract.fatbin"));
   struct {
@@ -89,7 +89,7 @@ TEST_F(Images, FatbinWrappersAreFollowedByLibrariesOnly) {
   unload(library);
 }
 
-// Loading a library is lazy: whoever wants to know whether its code fits must ask for a kernel.
+// Loading a library is lazy: only asking for a kernel shows whether its code suits the device.
 TEST_F(Images, OfAnotherArchitectureAreFoundOutAtTheFirstKernel) {
   for (const std::string& path : foreign_cubin_paths("contract")) {
     const std::vector<char> image = read_file(path);
@@ -109,8 +109,8 @@ TEST_F(Images, OfNoKnownFormatLoadAsLibrariesToo) {
   EXPECT_NE(CUDA_SUCCESS, asked);
 }
 
-// From memory the driver knows no size. What a caller that lost the tail would hand over, with
-// zeros in its place, so that nothing beyond the buffer is read.
+// The driver knows no size for an image in memory. Here the tail is replaced by zeros, so that
+// nothing beyond the buffer is read.
 TEST_F(Images, WithALostTailAreInvalidImages) {
   std::vector<char> image = cubin("contract");
   std::fill(image.begin() + static_cast<ptrdiff_t>(image.size() / 2), image.end(), '\0');

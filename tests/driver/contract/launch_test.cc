@@ -52,13 +52,13 @@ TEST_F(Launches, TakeAPackedBuffer) {
     CUdeviceptr to;
     int32_t value;
   } arguments = {to_, 3};
-  size_t size = 12;  // to the last parameter's end, without the padding behind it
+  size_t size = 12;  // to the end of the last parameter, without padding
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                    CU_LAUNCH_PARAM_END};
   EXPECT_OK(cuda().cuLaunchKernel(store(), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
   EXPECT_EQ(3, read_int(to_));
   arguments.value = 4;
-  // The order of the two is free.
+  // The two may come in any order.
   void* swapped[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments,
                      CU_LAUNCH_PARAM_END};
   const CUlaunchConfig config = one_thread();
@@ -225,7 +225,7 @@ TEST_F(Launches, ReachThePerThreadStream) {
   EXPECT_EQ(13, read_int(to_));
 }
 
-// cuLaunchGrid and its settings, deprecated and still exported.
+// cuLaunchGrid and its settings are deprecated but still exported.
 TEST_F(Launches, OfTheOldKindStillRun) {
   const CUfunction handle = store();
   EXPECT_OK(cuda().cuFuncSetBlockShape(handle, 1, 1, 1));

@@ -1,4 +1,4 @@
-// What ends with what (tools/doc/driver_facts.md, section 3).
+// Which objects end with which others (tools/doc/driver_facts.md, section 3).
 #include "tests/driver/contract/driver_under_test.h"
 
 namespace fibshim::contract {

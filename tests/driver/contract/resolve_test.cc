@@ -1,5 +1,4 @@
-// How driver functions are found (tools/doc/driver_facts.md, section 1;
-// section 5).
+// How driver functions are found (tools/doc/driver_facts.md, sections 1 and 5).
 #include <dlfcn.h>
 
 #include "tests/driver/contract/driver_under_test.h"
@@ -17,7 +16,7 @@ struct Row {
   const char* exported;
 };
 
-// What libcudart 13 asks for, and the older forms beside it.
+// The questions of libcudart 13, and older forms.
 constexpr Row kRows[] = {
     {"cuLaunchKernel", 4000, 0, "cuLaunchKernel"},
     {"cuLaunchKernel", 13000, kLegacy, "cuLaunchKernel"},
@@ -47,7 +46,7 @@ constexpr Row kRows[] = {
 
 class Resolve : public testing::TestWithParam<Row> {};
 
-// The shim exchanges pointers, not names: this must hold for it to recognise what it hooks.
+// The shim compares pointers, not names, so it needs this to recognise hooked functions.
 TEST_P(Resolve, GivesTheExportedFunction) {
   const Row& row = GetParam();
   void* exported = dlsym(cuda().library, row.exported);
@@ -74,7 +73,7 @@ TEST(ResolveStatus, MayBeNull) {
   EXPECT_EQ(dlsym(cuda().library, "cuInit"), function);
 }
 
-// The call succeeds: a caller must look at the pointer.
+// The call succeeds, so a caller must check the pointer.
 TEST(ResolveStatus, TellsAnUnknownNameFromATooLowVersion) {
   void* function = &function;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
@@ -88,7 +87,7 @@ TEST(ResolveStatus, TellsAnUnknownNameFromATooLowVersion) {
   EXPECT_EQ(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, status);
 }
 
-// Asked for by an exported name instead of the base name.
+// Asks by an exported name instead of the base name.
 TEST(ResolveStatus, SucceedsForAVersionedName) {
   void* function = nullptr;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
@@ -108,7 +107,7 @@ TEST(ResolveStatus, IsAnErrorOrANullPointerInTheOldForm) {
   }
 }
 
-// Statements of a process that has never called cuInit. A failed one ends it with another code.
+// Checks in a process that has never called cuInit. If one fails, it exits with another code.
 void without_init() {
   void* function = nullptr;
   const bool can_resolve =

@@ -1,4 +1,4 @@
-// The simulated driver's own promises: counts, records, faults, devices. Skipped on a real driver.
+// The simulated driver's own features: counts, records, faults, devices. Skipped on a real driver.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -118,7 +118,7 @@ TEST_F(SimulatedDriver, FaultsStrikeByNameKernelAndTimes) {
   EXPECT_CUDA(CUDA_ERROR_OUT_OF_MEMORY, cuda().cuMemAlloc_v2(&pointer, 64));
   EXPECT_OK(cuda().cuMemAlloc_v2(&pointer, 64));
   EXPECT_EQ(0, set_faults("nonsense"));
-  EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, launch_store(store, to_, 1));  // the old ones hold
+  EXPECT_CUDA(CUDA_ERROR_LAUNCH_FAILED, launch_store(store, to_, 1));  // the old faults stay
   ASSERT_EQ(1, set_faults(""));
   EXPECT_OK(launch_store(store, to_, 1));
 }
@@ -132,7 +132,7 @@ TEST_F(SimulatedDriver, AKernelSpoilsItsContextForEveryLaterCall) {
   CUdeviceptr pointer = 0;
   EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuMemAlloc_v2(&pointer, 64));
   EXPECT_EQ(0, set_faults("poison=700"));
-  // The fixture goes on in the context that comes in its place.
+  // The fixture goes on in the new primary context.
   EXPECT_OK(cuda().cuDevicePrimaryCtxReset_v2(0));
   EXPECT_OK(cuda().cuCtxSynchronize());
 }
@@ -171,7 +171,7 @@ TEST_F(SimulatedDriver, TellsCapturedLaunchesFromExecutedOnes) {
   EXPECT_OK(cuda().cuStreamDestroy_v2(stream));
 }
 
-// Without leaks of its own, so that a test of the shim may look for the shim's.
+// The driver itself leaks no handles, so that tests can look for leaks of the shim.
 TEST_F(SimulatedDriver, CountsLivingHandles) {
   const auto live = control<int64_t(const char*)>("simcuda_live_count");
   const int64_t libraries = live("library"), kernels = live("kernel");
@@ -186,9 +186,9 @@ TEST_F(SimulatedDriver, CountsLivingHandles) {
   EXPECT_EQ(-1, live("nonsense"));
 }
 
-// What ends the process in the real driver (580, with SIGSEGV) has no answer that the suite could
-// ask both drivers for. The simulated one ends the process too, so that a shim which hands a
-// truncated image, or such a node, to its driver fails every test.
+// These calls crash the process in the real driver (580, with SIGSEGV), so the suite cannot make
+// them with both drivers. The simulated one ends the process, too, so that a shim that passes a
+// truncated image or such a node to the driver fails every test.
 using CrashesOfTheRealDriver = SimulatedDriver;
 
 TEST_F(CrashesOfTheRealDriver, ATruncatedImageFile) {
@@ -223,7 +223,7 @@ TEST_F(CrashesOfTheRealDriver, AKernelAsTheFuncOfAGraphNode) {
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
-// As a real driver's: CUDA does not work in a child of fork.
+// As with a real driver, CUDA does not work in a forked child.
 TEST_F(SimulatedDriver, IsNotInitializedInAForkedChild) {
   const pid_t child = fork();
   if (child == 0) {
@@ -239,7 +239,7 @@ TEST_F(SimulatedDriver, IsNotInitializedInAForkedChild) {
   EXPECT_EQ(0, WEXITSTATUS(status));
 }
 
-// In a process of its own, as the environment is read when the library is loaded.
+// Runs in a process of its own, since the environment is read when the library is loaded.
 void two_devices() {
   CUdevice device = 0;
   int first = 0, second = 0;

@@ -1,5 +1,4 @@
-// Kernels whose cubins the loader's tests read: every way in which a parameter table or a launch
-// bound is written.
+// Kernels whose cubins the loader's tests read: every form of a parameter table or a launch bound.
 struct Wide {
   char bytes[240];
 };

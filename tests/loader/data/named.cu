@@ -1,4 +1,4 @@
-// One kernel whose name, file and one constant the build chooses.
+// One kernel; the build chooses its name, its file and one constant.
 #include <stdio.h>
 
 #ifndef ADDED

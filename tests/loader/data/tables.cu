@@ -1,4 +1,4 @@
-// A kernel that has data in its image: constants, a table with a start value, memory without one, and a
+// A kernel with data in its image: constants, an initialised table, uninitialised memory, and a
 // texture. From sm_100 on, sections of such an image share bytes.
 __constant__ float factors[64] = {1, 2, 3};
 __device__ int table[2048] = {3, 1, 2};
