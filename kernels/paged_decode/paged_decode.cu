@@ -169,7 +169,7 @@ class PairSchedule {
     }
   }
 
-  // Waits for the counts. `blocks`: of the launch.
+  // Waits for the counts. `blocks`: the number of blocks of the launch.
   __device__ void count(int kv_heads, int blocks) {
     uint32_t tokens = 0, parts = 0;
 #pragma unroll
@@ -238,7 +238,7 @@ class PairSchedule {
   int batch_size_, lane_;
   uint32_t parts_[kMaxSequences / 32];  // of every 32nd sequence
   uint32_t tokens_[kMaxSequences / 32];
-  uint32_t is_shared_ = 0, is_first_ = 0, is_long_ = 0;  // is_first_: of the shared ones
+  uint32_t is_shared_ = 0, is_first_ = 0, is_long_ = 0;  // is_first_ is among is_shared_
   int shared_ = 0, first_ = 0, long_ = 0, all_ = 0;
 };
 
@@ -322,7 +322,7 @@ class Tokens {
     }
   }
 
-  // sums->output += V^T * P^T
+  // Computes sums->output += V^T * P^T.
   __device__ void add(const uint32_t (&weights)[2], Sums<kHeadDim>* sums) const {
 #pragma unroll
     for (int tile = 0; tile < Sums<kHeadDim>::kTiles; ++tile) {

@@ -4,9 +4,10 @@
 //
 // One kernel per head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32 with
 // a cache in fp32, rope_cos_sin_cache_d128_bf16_pos64_cache16 with a cache of the heads' type, as
-// in vLLM. A thread keeps its cosines and sines and goes from head to head. It reads both elements
-// of a pair before it writes them, so query_out may be query. grid = (nnz, parts of the heads),
-// block = 128 threads: kLanes of them share a head.
+// in vLLM.
+// A thread keeps its cosines and sines and goes from head to head. It reads both elements of a pair
+// before it writes them, so query_out may be query.
+// grid = (nnz, parts of the heads), block = 128 threads: kLanes of them share a head.
 #include "vector.cuh"
 
 namespace fibshim {

@@ -19,7 +19,7 @@ __device__ void add_up(const float* partial_sums, const T* bias, T* c, int count
   let_next_begin(next_may_begin);
   const int at = (blockIdx.x * kThreads + threadIdx.x) * kElements;
   [[maybe_unused]] float2 more[2];
-  if constexpr (kHasBias) {  // need not wait ("reads_before_wait")
+  if constexpr (kHasBias) {  // the bias need not wait ("reads_before_wait")
     more[0] = load_pair(bias + at % n);
     more[1] = load_pair(bias + at % n + 2);
   }

@@ -45,7 +45,7 @@ struct CheckOptions {
   FolderLint* lint = nullptr;  // null in an engine
   // The key that must have signed the folder, as for read_public_key(); empty: none is required.
   std::string required_key = required_key_in_force();
-  // Who may be able to write it.
+  // The users who may be able to write it.
   Trust trust = trust_in_force();
   // Fills CheckReport::manifest, the entries that a signature of the folder would cover.
   bool wants_entries = false;

@@ -21,7 +21,7 @@ class Scope {
   };
   virtual ~Scope() = default;
   virtual std::optional<Meaning> find(std::string_view name) const = 0;
-  // The names, for "did you mean".
+  // Returns the names, for "did you mean".
   virtual std::vector<std::string_view> names() const = 0;
 };
 

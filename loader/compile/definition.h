@@ -12,7 +12,8 @@ struct DtypeInfo {
   ValueType scalar;  // how a scalar of this dtype is passed; `address` if it cannot be passed
 };
 
-// The dtypes of FlashInfer Trace (tools/doc/contract.md, "FlashInfer Trace records"), and related ones.
+// The dtypes of FlashInfer Trace (tools/doc/contract.md, "FlashInfer Trace records"), and related
+// ones.
 inline constexpr DtypeInfo kDtypes[] = {
     {"float64", ValueType::float64},
     {"float32", ValueType::float32},

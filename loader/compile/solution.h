@@ -76,7 +76,7 @@ struct SolutionSpec {
   uint8_t next_may_begin = 0;  // 1 + index of kNextMayBegin in `arguments`; 0 if it is not there
   std::optional<bool> batch_invariant;  // its claim, if it makes one
   bool lacks_invariance = false;        // a folder requires the claim, and it makes none
-  SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
+  SolutionOnError on_error = SolutionOnError::unset;  // from fibshim.json, for its definition
   OnMismatch on_mismatch = OnMismatch::unset;         // the same
   uint32_t shadow_interval = kShadowUnset;            // the same
   // The tolerances in "verify"; less than 0 if it states none.

@@ -26,7 +26,7 @@ constexpr uint32_t kRegisterShift = 24;
 // The sections that are hashed: how their names begin, up to the kernel's name.
 constexpr std::string_view kHashed[] = {".text.",      ".nv.constant", ".nv.global",
                                         ".nv.shared.", ".nv.local.",   ".nv.info."};
-constexpr int kCode = 0, kAttributes = 5;  // indexes into it
+constexpr int kCode = 0, kAttributes = 5;  // indexes into kHashed
 constexpr std::string_view kVariables = ".nv.global.init";
 constexpr uint8_t kEntry = 0x10;  // in a symbol's st_other: a kernel
 
@@ -80,7 +80,7 @@ ImageHash hash_of(std::string_view bytes) {
 
 // Appends the attributes of a kernel, without the indexes of symbols in the symbol table.
 bool append_attributes(std::string_view bytes, std::string* out) {
-  constexpr uint8_t kHasSizedValue = 4;  // else the value is the two bytes in the size's place
+  constexpr uint8_t kHasSizedValue = 4;  // in other formats `size` itself is the value
   constexpr uint8_t kParamBank = 0x0a, kExterns = 0x0f;
   struct Head {
     uint8_t format, attribute;

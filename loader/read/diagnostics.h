@@ -16,7 +16,7 @@ namespace fibshim {
 
 enum class Severity : uint8_t { error, warning, note };
 
-// What a finding does to the folder.
+// The effect of a finding on the folder.
 enum class Effect : uint8_t {
   invalid_folder,   // an error; the folder is not loaded
   broken_solution,  // an error; the folder loads, launches of that solution return a CUDA error

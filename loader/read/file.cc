@@ -139,7 +139,7 @@ class Walk {
     FileDescriptor fd(openat(holder_.get(), last_name_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC));
     if (!fd || fstat(fd.get(), &opened) != 0) return FileDescriptor();
     if (opened.st_dev == status.st_dev && opened.st_ino == status.st_ino) return fd;
-    errno = EAGAIN;  // exchanged in between
+    errno = EAGAIN;  // the file was exchanged meanwhile
     return FileDescriptor();
   }
 

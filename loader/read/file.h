@@ -18,7 +18,7 @@ struct stat;
 
 namespace fibshim {
 
-// Who may change a file or folder, and how large it is.
+// The owner, permissions and size of a file or folder.
 struct FileStamp {
   uint64_t size_bytes;
   uint32_t mode;  // with the file's type

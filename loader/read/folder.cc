@@ -102,7 +102,7 @@ class FolderWalk {
   };
   // The contents of one folder. Any thread can read them.
   struct Contents {
-    std::optional<Error> error;  // the rest is empty then
+    std::optional<Error> error;  // if set, the rest is empty
     Identity self{};
     FileStamp stamp{};
     std::vector<Entry> entries;

@@ -18,7 +18,7 @@ namespace fibshim {
 struct MarkedText {
   std::string text;
   Mark mark;                      // of the opening quote
-  std::vector<uint32_t> columns;  // of each byte; empty when byte i stands at mark.column + 1 + i
+  std::vector<uint32_t> columns;  // of each byte; empty if byte i is at mark.column + 1 + i
 
   // Returns the place of byte `i`; for the index past the last byte, that of the closing quote.
   Mark at(size_t i) const;

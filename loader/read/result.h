@@ -21,8 +21,8 @@ enum class ErrorCode : int {
   not_found = 500,          // CUDA_ERROR_NOT_FOUND
 };
 
-// What went wrong, as a sentence without a final stop, and where in the input (bytes from its
-// start; 0 if no place is to blame).
+// A failure: what went wrong, as a sentence without a final stop, and where in the input (bytes
+// from its start; 0 if no place is to blame).
 struct Error {
   ErrorCode code;
   std::string message;

@@ -112,7 +112,7 @@ bool is_an_answer(Api api, int code) {
     case Api::cuFuncGetModule:
     case Api::cuKernelGetLibrary: return code == CUDA_ERROR_INVALID_HANDLE;  // of the other kind
     case Api::cuStreamEndCapture:
-    case Api::cuStreamEndCapture_ptsz:  // it has ended
+    case Api::cuStreamEndCapture_ptsz:  // the capture has ended
       return code == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
              code == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     default: return code == CUDA_SUCCESS;

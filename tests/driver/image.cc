@@ -339,7 +339,7 @@ CUresult read_ptx(const std::string& text, int device_sm, Image* image) {
   return image->kernels.empty() ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
 }
 
-// The best entry of a fat binary: the nearest SM of the device's major version, else the newest
+// Reads the best entry of a fatbin: the nearest SM of the device's major version, else the newest
 // PTX.
 CUresult read_fatbin(const uint8_t* data, size_t size, int device_sm, Image* image) {
   if (size < 16) return CUDA_ERROR_INVALID_IMAGE;

@@ -65,7 +65,7 @@ typedef struct SimcudaLaunch {
   uint8_t params[4096];             // its first bytes
 } SimcudaLaunch;
 
-// What seeded faults did to one call of the host.
+// The effect of seeded faults on one call of the host.
 typedef struct SimcudaHostCall {
   int fault;       // the code that the host's own call, or a launch in its place, last failed with
   int own_faults;  // how many of the other calls made meanwhile failed

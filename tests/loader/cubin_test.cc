@@ -262,7 +262,7 @@ TEST(Cubin, TakesWorkAndMemoryInProportionToItsSize) {
     EXPECT_CONTAINS(cubin.error().message, "names overlap");
   }
   std::string image = cubin_of_shared_names(0, 2, 100);
-  for (const size_t section : {3, 4}) {  // both the whole file
+  for (const size_t section : {3, 4}) {  // both cover the whole file
     const Elf64_Shdr whole{0, 0x70000000, 0, 0, 0, image.size(), 0, 0, 1, 0};
     memcpy(image.data() + sizeof(Elf64_Ehdr) + section * sizeof whole, &whole, sizeof whole);
   }

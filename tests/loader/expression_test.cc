@@ -357,7 +357,7 @@ TEST(Where, TakesOneStepForAnAlignment) {
   EXPECT_EQ(where_of("0 == p % 16").size(), 1u);
   EXPECT_EQ(where_of("n % 16 == 0").size(), 1u);
   EXPECT_GT(where_of("p % 24 == 0").size(), 1u);
-  EXPECT_GT(where_of("i % 16 == 0").size(), 1u);  // of fewer bytes
+  EXPECT_GT(where_of("i % 16 == 0").size(), 1u);  // i has only 4 bytes
 }
 
 TEST(Where, TakesOneStepForAnEquality) {
@@ -370,7 +370,7 @@ TEST(Where, TakesOneStepForAComparison) {
   const std::pair<const char*, Op> cases[] = {
       {"i != 3", Op::require_unequal},       {"i > 3", Op::require_least},
       {"3 > i", Op::require_most},           {"i + 1 <= 4", Op::require_most},
-      {"4 - s >= i", Op::require},  // two of them are equal, or it takes more
+      {"4 - s >= i", Op::require},  // of two parameters, only an equality is one step
       {"n + 1 == 4", Op::require},  // may overflow
       {"i * 2 == 4", Op::require},           {"i == s + 3", Op::require_field},
       {"7 - s == i", Op::require_field},     {"n == s * 128", Op::require_field},

@@ -344,7 +344,7 @@ TEST(FastForm, KnowsArgumentsThatAreWholeParameters) {
   struct Case {
     const char* arguments;
     const char* way;
-    std::vector<uint8_t> params;  // filled up to eights
+    std::vector<uint8_t> params;  // padded to a multiple of 8
   };
   const Case cases[] = {
       {"p3; p1; i; f", "direct", {3, 1, 10, 15, 0, 0, 0, 0}},

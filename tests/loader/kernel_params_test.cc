@@ -29,7 +29,7 @@ TEST(KernelParams, OfAFatbinWithPtxAloneComeFromThat) {
   for (const FatbinEntry& entry : info->entries) {
     if (entry.kind != FatbinEntryKind::elf) continue;
     fatbin[static_cast<size_t>(entry.payload.data() - fatbin.data())] =
-        'X';  // no ELF file any more
+        'X';  // not an ELF file any more
   }
   EXPECT_EQ(count_kernel_params(fatbin), counts);
 }

@@ -516,7 +516,7 @@ TEST(Snapshot, DigestChangesWithEveryFile) {
   folder.write("fibshim.json", "{}");
   const auto with_settings = digest();
   EXPECT_NE(with_settings, changed);
-  folder.write(kOtherImagePath, test_image("sm_80.cubin") + "x");  // broken, but another one
+  folder.write(kOtherImagePath, test_image("sm_80.cubin") + "x");  // broken, but different
   EXPECT_NE(digest(), with_settings);
 }
 

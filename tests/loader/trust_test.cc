@@ -328,7 +328,7 @@ TEST(Files, OfAnotherKindAreRefusedAndDoNotHang) {
          {kPatternPath, kSolutionPath, kDefinitionPath, kImagePath, "fibshim.json"}) {
       const std::string_view name = path;
       const bool is_json = name.substr(name.size() - 5) == ".json" && name != "fibshim.json";
-      if (is_json && std::string_view(kind.name) == "folder") continue;  // a folder as any
+      if (is_json && std::string_view(kind.name) == "folder") continue;  // an ordinary folder
       const TestFolder folder;
       folder.remove(path);
       kind.make(folder.path(path));

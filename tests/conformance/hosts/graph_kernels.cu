@@ -53,7 +53,7 @@ ORIGINAL(e)
 ORIGINAL(f)
 ORIGINAL(g)
 ORIGINAL(h)
-ORIGINAL(z)  // which no pattern knows
+ORIGINAL(z)  // no pattern knows it
 #endif
 
 #if defined(GRAPHS_CURATED) || !defined(__CUDACC__)

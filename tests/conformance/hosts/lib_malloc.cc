@@ -12,7 +12,7 @@ namespace {
 
 __thread int t_depth __attribute__((tls_model("initial-exec")));
 
-alignas(16) char g_early[4 << 20];  // for what libc's own dlsym may allocate
+alignas(16) char g_early[4 << 20];  // for allocations of libc's own dlsym
 size_t g_early_used;
 
 void* allocate_early(size_t bytes) {

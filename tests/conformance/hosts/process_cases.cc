@@ -163,7 +163,7 @@ GPU_CASE(fork_under_load) {
              {.hit = launches + loads, .untracked = launches});
 }
 
-// Forked while another thread starts the shim: the child starts it anew.
+// A process forks while another thread starts the shim: the child starts it anew.
 CASE(fork_while_starting) {
   for (int round = 0; round < 10; ++round) {
     expect_exit(in_child([] {

@@ -269,7 +269,7 @@ CASE(before_init) {
   printf("%d\n", cuda().cuDevicePrimaryCtxReset_v2(0));
   printf("%d\n", cuda().cuGraphDestroyNode(node));
   CHECK(module == nullptr && library == nullptr && function == nullptr);
-  // And then all works.
+  // After that everything works.
   const Gpu gpu;
   OK(gpu.launch(gpu.step()));
   gpu.expect_last_value(7);

@@ -121,7 +121,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   EXPECT_EQUAL(2, ran(kReduce));
   EXPECT_EQUAL(2, ran("add_rmsnorm_h4096_bf16"));
   EXPECT_EQUAL(1, ran("add2_rmsnorm_sum_h4096_bf16"));
-  // Not captured.
+  // Launched without a capture.
   layer.set_rows(1);
   layer.all();
   OK(cuda().cuStreamSynchronize(gpu.stream()));
@@ -130,7 +130,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   state({}, {.hit = 19, .where = 6, .absorbed = 6});
 }
 
-// Without a folder for cuBLAS.
+// Without a config folder for cuBLAS, the products stay cuBLAS's.
 GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
   const Layer layer(gpu);
   run_captured(gpu, [&] { layer.all(); });

@@ -1,4 +1,4 @@
-// What the shim does with a host's graph: it copies it, changes the copy, instantiates both, and
+// The shim's operations on a host's graph: it copies it, changes the copy, instantiates both, and
 // applies the host's changes to both execs.
 #include <string.h>
 #include <unistd.h>
