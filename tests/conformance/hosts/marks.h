@@ -6,7 +6,7 @@ enum Mark {
   kMarkStep,      // conform_step: the original of the pattern, or the second image's
   kMarkFree,      // conform_free
   kMarkOther,     // conform_other
-  kMarkCurated1,  // curated_n1 to curated_n6; curated_n4 uses the mark of curated_n2
+  kMarkCurated1,  // curated_n1 to curated_n6; shape 4 uses curated_n2
   kMarkCurated2,
   kMarkCurated3,
   kMarkSplit,  // conform_split and conform_join, and the kernel that replaces both
