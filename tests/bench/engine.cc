@@ -132,7 +132,8 @@ const std::vector<std::string>& many_kernel_names() {
   return names;
 }
 
-// Stores 4 rows, 6144 columns and K = 4096 where the pattern reads them (config/patterns/bench-packed.json).
+// Stores 4 rows, 6144 columns and K = 4096 where the pattern reads them
+// (config/patterns/bench-packed.json).
 PackedLaunch::PackedLaunch(CUstream stream)
     : config_{96, 1, 1, 128, 1, 1, 0, stream, &cluster_, 1} {
   const auto put = [this](size_t at, auto value) { memcpy(bytes_ + at, &value, sizeof value); };

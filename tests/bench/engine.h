@@ -1,8 +1,8 @@
-// The driver as an engine reaches it: opens libcuda.so.1 by name and gets its functions from dlsym, so
-// that a preloaded library is between the two. Works with the simulated driver or a real one: the kernels
-// do nothing.
+// The driver as an engine reaches it: opens libcuda.so.1 by name and gets its functions from dlsym,
+// so that a preloaded library is between the two. Works with the simulated driver or a real one:
+// the kernels do nothing.
 //
-// A failing call ends the process with a message, so that a benchmark never measures something else.
+// A failing call ends the process with a message, so a benchmark never measures something else.
 #pragma once
 
 #include <cuda.h>
@@ -46,8 +46,8 @@ CUstream start_thread();
 // An image of build/bench/images: "launches", "many_kernels".
 const std::string& image(const std::string& name);
 
-// Each call loads the image anew and returns a new handle: a CUkernel, which the CUDA runtime launches, or a
-// CUfunction, which Triton, JAX and CuPy launch.
+// Each call loads the image anew and returns a new handle: a CUkernel, which the CUDA runtime
+// launches, or a CUfunction, which Triton, JAX and CuPy launch.
 CUfunction load_kernel(const std::string& image_name, const char* kernel);
 CUfunction load_function(const std::string& image_name, const char* kernel);
 
@@ -82,8 +82,8 @@ inline CUresult launch(PFN_cuLaunchKernel_v4000 function, CUfunction kernel, CUs
   return function(kernel, 64, 1, 1, 128, 1, 1, 0, stream, arguments.params(), nullptr);
 }
 
-// A matrix product as cuBLAS launches it: one packed struct, and clusters. The kernel is bench_packed; the bench folder
-// has a pattern for the product.
+// A matrix product as cuBLAS launches it: one packed struct, and clusters. The kernel is
+// bench_packed; the bench folder has a pattern for the product.
 class PackedLaunch {
  public:
   explicit PackedLaunch(CUstream stream);

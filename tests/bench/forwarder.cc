@@ -2,9 +2,9 @@
 // driver's. It adds to a launch the cost of any interception; the shim's own
 // work is what the shim costs beyond that.
 //
-// As libswitch.so (FORWARDER_HAS_SWITCH), preloaded before another library, it passes launches to that
-// library or directly to the driver, depending on a variable: then both ways can be measured by turns in
-// one process, where everything else is equal.
+// As libswitch.so (FORWARDER_HAS_SWITCH), preloaded before another library, it passes launches to
+// that library or directly to the driver, depending on a variable: then both ways can be measured
+// by turns in one process, where everything else is equal.
 //
 // For the benchmarks only: it guesses the driver's names for versions and flags, which the shim does not.
 #include <cudaTypedefs.h>
@@ -122,7 +122,7 @@ const Row kRows[] = {
     row("cuGetProcAddress_v2", &g_get_proc_address_v2, &forward_get_proc_address_v2),
 };
 
-// The forwarding function for a name, after storing the real function; for other names the real function.
+// The forwarding function for a name, after storing the real one; for other names the real one.
 void* exchange_by_name(const char* name, void* real) {
   for (const Row& one : kRows) {
     if (strcmp(name, one.name) != 0) continue;
@@ -135,7 +135,7 @@ void* exchange_by_name(const char* name, void* real) {
   return real;
 }
 
-// The suffix of the function that the driver returned, guessed from names and versions, which is enough here.
+// The suffix of the function that the driver returned, guessed from names and versions.
 const char* suffix_of(const char* symbol, int version, cuuint64_t flags) {
   if (strcmp(symbol, "cuGetProcAddress") == 0) return version >= 12000 ? "_v2" : "";
   return (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? "_ptsz" : "";

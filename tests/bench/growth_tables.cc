@@ -1,7 +1,7 @@
-// The cost of a launch when there are many patterns, handles and shapes. If many are used in
-// random order, every cache misses, as in any program that keeps data for each of them. So besides
-// a direct call the tables have one that also reads as much memory as any such table must (launch_bench.cc,
-// "touching").
+// The cost of a launch when there are many patterns, handles and shapes. If many are used in random
+// order, every cache misses, as in any program that keeps data for each of them. So besides a
+// direct call the tables have one that also reads as much memory as any such table must
+// (launch_bench.cc, "touching").
 #include <stdlib.h>
 
 #include <filesystem>
@@ -26,8 +26,8 @@ class GrowthTable {
         "added", "x fewest", "x touching");
   }
 
-  // `touching_ns` is 0 if few are in use, which stay in the caches. The first row of a kind is the smallest. The
-  // others are compared with it, or with the cost of touching where that is inherent.
+  // `touching_ns` is 0 if few are in use, which stay in the caches. The first row of a kind is the
+  // smallest. The others are compared with it, or with the cost of touching where that is inherent.
   void add(const std::string& what, bool is_smallest, double direct_ns, double touching_ns,
            double shim_ns) {
     if (is_smallest) smallest_ns_ = shim_ns;

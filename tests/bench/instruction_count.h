@@ -1,5 +1,6 @@
-// Counts the instructions of one launch exactly: callgrind counts those of two runs of launch_loop, with N = kShortRun
-// and with 2N launches; a launch takes the difference divided by N. For `make bench` and the test of the launch path.
+// Counts the instructions of one launch exactly: callgrind counts those of two runs of launch_loop,
+// with N = kShortRun and with 2N launches; a launch takes the difference divided by N. For `make
+// bench` and the test of the launch path.
 #pragma once
 
 #include <stdlib.h>

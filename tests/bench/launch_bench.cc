@@ -1,6 +1,6 @@
 // Google Benchmark programs for launches and lookups. One process measures one way of preloading
-// (none, the forwarder, the shim); run.cc starts a process for each and compares. All times are those of
-// a call into the simulated driver, by whatever way.
+// (none, the forwarder, the shim); run.cc starts a process for each and compares. All times are
+// those of a call into the simulated driver, by whatever way.
 //
 //   launch_bench [--benchmark_...]   --benchmark_filter selects benchmarks
 #include <benchmark/benchmark.h>
@@ -27,7 +27,7 @@
 namespace fibshim::bench {
 namespace {
 
-// Samples take about a millisecond: most are not interrupted, and the median ignores those that are.
+// Samples take about a millisecond: the few that are interrupted do not affect the median.
 constexpr int kLaunchesPerSample = 20000;
 constexpr int kSamples = 15;
 
@@ -41,8 +41,8 @@ std::vector<T> in_random_order(std::vector<T> values) {
   return values;
 }
 
-// One handle for all calls with the same arguments. `seen`: the number of shapes with which it will have been
-// launched.
+// One handle for all calls with the same arguments. `seen`: the number of shapes with which it will
+// have been launched.
 CUfunction shared_kernel(const char* name, int seen = 1) {
   static std::mutex lock;
   static std::map<std::pair<std::string, int>, CUfunction> kernels;
@@ -74,8 +74,8 @@ void launch_packed(benchmark::State& state) {
 
 // --- threads
 
-// Measures throughput over a period in which all threads launch. If each thread made a fixed number of
-// launches instead, the delay of the last thread would count for all.
+// Measures throughput over a period in which all threads launch. If each thread made a fixed number
+// of launches instead, the delay of the last thread would count for all.
 class Window {
  public:
   // Waits until all threads have called it. Returns the time at which the window ends.
@@ -147,8 +147,8 @@ double resident_bytes() {
   return 0;
 }
 
-// The memory that any lookup of one among `count` things reads, and any counting of them writes: a slot of a hash table
-// at half load, and a record of so many cache lines.
+// The memory that any lookup of one among `count` things reads, and any counting of them writes: a
+// slot of a hash table at half load, and a record of so many cache lines.
 class TouchedMemory {
  public:
   TouchedMemory(size_t count, size_t record_lines)

@@ -3,8 +3,8 @@
 //
 //   launch_loop COUNT KERNEL...
 //
-// KERNEL "graph" launches a graph with one bench_hit. bench_packed is launched as cuBLAS does: with a packed parameter
-// and a cluster.
+// KERNEL "graph" launches a graph with one bench_hit. bench_packed is launched as cuBLAS does: with
+// a packed parameter and a cluster.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,8 @@ __attribute__((noinline)) void replay_often(CUgraphExec exec, CUstream stream, l
   for (long i = 0; i < count; ++i) require(function(exec, stream), "cuGraphLaunch");
 }
 
-// The first launches look up the kernel, decide and get the thread's counters. After that a dump separates
-// the runs, so that there are only launches between two dumps.
+// The first launches look up the kernel, decide and get the thread's counters. After that a dump
+// separates the runs, so that there are only launches between two dumps.
 template <class Launch>
 void measure(const char* name, long count, const Launch& launch_times) {
   const std::string names[] = {std::string(name) + " 0", std::string(name) + " 1",

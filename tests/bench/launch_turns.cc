@@ -1,6 +1,6 @@
-// Two threads launch the same kernel, first one, then the other; both live throughout. For the
-// test that finds in a trace of all loads and stores which cache lines both touch. Each thread's launches
-// are between two stores to addresses that the reader of the trace knows.
+// Two threads launch the same kernel, first one, then the other; both live throughout. For the test
+// that finds in a trace of all loads and stores which cache lines both touch. Each thread's
+// launches are between two stores to addresses that the reader of the trace knows.
 //
 //   launch_turns KERNEL...
 #include "tests/bench/launch_turns.h"

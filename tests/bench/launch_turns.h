@@ -8,7 +8,8 @@ namespace fibshim::bench {
 // The address of a page for marks, below all that the linker and the allocators use.
 inline constexpr uintptr_t kMarksAddress = 0x70000000;
 
-// Launches of each kernel by each thread: before the turns, so that the shim has prepared everything, and in one turn.
+// Launches of each kernel by each thread: before the turns, so that the shim has prepared
+// everything, and in one turn.
 inline constexpr int kWarmUpLaunches = 8;
 inline constexpr int kLaunchesPerTurn = 20;
 

@@ -1,7 +1,7 @@
-// Launches many kernels with many geometries from many threads, for tests of the recording:
-// every thread launches every kernel with every geometry once. With CAPTURED, launches of the first
-// kernel then go into a stream capture, and the program prints the number of nodes, and of events that were
-// recorded meanwhile.
+// Launches many kernels with many geometries from many threads, for tests of the recording: every
+// thread launches every kernel with every geometry once. With CAPTURED, launches of the first
+// kernel then go into a stream capture, and the program prints the number of nodes, and of events
+// that were recorded meanwhile.
 //
 //   launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]
 //   launch_variety struct LAUNCHES       of the kernel with a struct among its parameters

@@ -1,7 +1,7 @@
-// The kernels that the benchmarks launch, and those with which the bench folder replaces them. All but the last two
-// take the same eight arguments, so that every launch costs the simulated driver the same, and
-// rows of the table differ only by the shim. On a real GPU they do nothing, since `columns`
-// is never negative, which the compiler cannot know.
+// The kernels that the benchmarks launch, and those with which the bench folder replaces them. All
+// but the last two take the same eight arguments, so that every launch costs the simulated driver
+// the same, and rows of the table differ only by the shim. On a real GPU they do nothing, since
+// `columns` is never negative, which the compiler cannot know.
 
 // Parameter sizes 4, 4, 8, 8, 8, 8, 4, 4.
 #define ORIGINAL(name)                                                                        \

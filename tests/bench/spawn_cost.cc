@@ -61,7 +61,7 @@ struct Memory {
   double private_kib = 0;
 };
 
-// The memory of a `cat` that has answered once, and so has started completely, and waits for more input.
+// The memory of a `cat` that has answered once, so that it has started, and waits for more.
 Memory memory_of(const std::vector<std::string>& environment) {
   int in[2];
   int out[2];

@@ -1,5 +1,5 @@
-// The tables of `make bench` about launches. Each function measures, prints, and writes its files. On failure it
-// throws a std::exception with the reason.
+// The tables of `make bench` about launches. Each function measures, prints, and writes its files.
+// On failure it throws a std::exception with the reason.
 #pragma once
 
 #include <string>

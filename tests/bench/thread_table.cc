@@ -1,7 +1,7 @@
-// Launches from many threads, each on its own stream: their throughput compared with that of
-// one thread, with and without the shim, in the same run. Whatever keeps direct calls from scaling
-// linearly (lower clocks when more processors work, other load on the machine) affects the shim, too:
-// so the two are compared with each other.
+// Launches from many threads, each on its own stream: their throughput compared with that of one
+// thread, with and without the shim, in the same run. Whatever keeps direct calls from scaling
+// linearly (lower clocks when more processors work, other load on the machine) affects the shim,
+// too: so the two are compared with each other.
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kRounds = 3;
 constexpr double kLeastOfLinear = 0.9;
 
-// For a number of threads: million launches per second of all together, and processor time of one launch.
+// For a number of threads: million launches per second in all, and processor time per launch.
 struct Cell {
   double million_per_s;
   double cpu_ns;
@@ -41,7 +41,7 @@ Rates rates(const Results& results, const std::string& prefix) {
   return rates;
 }
 
-// The share of linear scaling that is reached; threads beyond the number of processors cannot add any.
+// The share of linear scaling that is reached; more threads than processors cannot add any.
 double of_linear(const Rates& rates, int threads, int processors) {
   return rates.at(threads).million_per_s /
          (rates.at(1).million_per_s * std::min(threads, processors));

@@ -1,5 +1,6 @@
-// Properties of the built libfibshim.so: its exports, the libraries that it needs, and the symbols to which its
-// launch path may refer. They keep the promises of a preloaded library to every process that maps it.
+// Properties of the built libfibshim.so: its exports, the libraries that it needs, and the symbols
+// to which its launch path may refer. They keep the promises of a preloaded library to every
+// process that maps it.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -98,8 +99,8 @@ std::set<std::string> undefined_in(const std::string& object) {
   return lines_of("nm -u -C " + build_dir() + "/obj/shim/" + object + " | sed 's/^ *[Uw] //'");
 }
 
-// The list of all symbols to which the fast side may refer. A forbidden lock, allocation, getenv, dlsym,
-// log line, exception, driver call or C++ runtime would show as another symbol.
+// The list of all symbols to which the fast side may refer. A forbidden lock, allocation, getenv,
+// dlsym, log line, exception, driver call or C++ runtime would show as another symbol.
 TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
   const std::set<std::string> allowed = {
       "_GLOBAL_OFFSET_TABLE_",

@@ -1,5 +1,5 @@
-// Several solutions for one definition, in a host: each launch, in whatever way it comes, gets the solution for its
-// size and is counted under it. Also several folders in use together.
+// Several solutions for one definition, in a host: each launch, in whatever way it comes, gets the
+// solution for its size and is counted under it. Also several folders in use together.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,8 @@ Json read_json(const fs::path& path) { return Json::parse(std::ifstream(path)); 
 
 void write_json(const fs::path& path, const Json& json) { std::ofstream(path) << json.dump(1); }
 
-// A copy of the folder in which rows of 128 elements have a solution for up to 8 rows, and one for 17 to 32 rows.
+// A copy of the folder in which rows of 128 elements have a solution for 1 to 8 rows, and one for
+// 17 to 32.
 std::string choosing_config() {
   const std::string folder = copy_of_pytorch_config();
   const fs::path file = find_file(folder, "fibshim_rmsnorm_h128.json");

@@ -1,4 +1,5 @@
-// Compares the declarations of shim/record/cupti_api.h with the header of the toolkit that is installed here.
+// Compares the declarations of shim/record/cupti_api.h with the header of the toolkit that is
+// installed here.
 #include <gtest/gtest.h>
 
 #include "shim/record/cupti_api.h"

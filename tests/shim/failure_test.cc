@@ -33,7 +33,7 @@ fs::path solution_of(const std::string& config) {
   return find_file(config, "fibshim_rmsnorm_h128.json");
 }
 
-// Copies the images that the solution shares with its family into files of its own, so that only it breaks.
+// Copies the images that the solution shares with its family, so that only it breaks.
 void own_images(const std::string& config) {
   const fs::path folder = solution_of(config).parent_path();
   nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
@@ -210,8 +210,8 @@ TEST(Failure, AFailingDriverCallIsTheLaunchsError) {
   EXPECT_EQ(run.outcome(kErrorFallback), 2);
 }
 
-// A folder whose rmsnorm_h128 cannot be loaded and whose rmsnorm_h2048 cannot be launched, with these
-// settings in fibshim.json. The engine launches each twice.
+// A folder whose rmsnorm_h128 cannot be loaded and whose rmsnorm_h2048 cannot be launched, with
+// these settings in fibshim.json. The engine launches each twice.
 struct OnErrorCase {
   const char* name;
   const char* settings;

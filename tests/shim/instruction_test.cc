@@ -1,9 +1,9 @@
-// The instructions that the shim adds to one launch, counted by callgrind. They are the same on every run and
-// every machine with the same compiler, so the launch path cannot grow unnoticed. `make bench` prints
-// these counts beside nanoseconds.
+// The instructions that the shim adds to one launch, counted by callgrind. They are the same on
+// every run and every machine with the same compiler, so the launch path cannot grow unnoticed.
+// `make bench` prints these counts beside nanoseconds.
 //
-// A ceiling is the count that was measured when it was last set, with at most a twentieth more for other
-// compilers, and never above the aim. Lower the ceilings when the path gets shorter.
+// A ceiling is the count that was measured when it was last set, with at most a twentieth more for
+// other compilers, and never above the aim. Lower the ceilings when the path gets shorter.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -82,8 +82,8 @@ TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
   }
 }
 
-// A graph launch looks up its exec and adds the number of each outcome. tests/conformance/hosts/exec_cases.cc counts
-// the other costs of execs, in driver calls.
+// A graph launch looks up its exec and adds the number of each outcome.
+// tests/conformance/hosts/exec_cases.cc counts the other costs of execs, in driver calls.
 TEST(GraphLaunch, AddsNoMoreInstructionsThanItsCeiling) {
   constexpr double kMostInstructions = 161;
   const PreloadedEngine engine;

@@ -1,4 +1,5 @@
-// A kernel has corrupted its context: the preloaded shim says so once, and names the replacements that ran.
+// A kernel has corrupted its context: the preloaded shim says so once, with the replacements that
+// ran.
 #include <gtest/gtest.h>
 
 #include <string>

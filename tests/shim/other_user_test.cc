@@ -1,5 +1,5 @@
-// In a folder where another user can create names, nothing of theirs makes us write elsewhere or lets them
-// take our counters away. A failure costs the counters, never the host.
+// In a folder where another user can create names, nothing of theirs makes us write elsewhere or
+// lets them take our counters away. A failure costs the counters, never the host.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// For tests of the preloaded shim: runs the engine host on the simulated driver, and reads its output,
-// what the driver ran, and the counters.
+// For tests of the preloaded shim: runs the engine host on the simulated driver, and reads its
+// output, what the driver ran, and the counters.
 #pragma once
 
 #include <filesystem>

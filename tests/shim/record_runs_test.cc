@@ -1,5 +1,5 @@
-// Recording with CUPTI, which tests/driver/cupti simulates: all that ran, eagerly and in graphs, is in the file,
-// and the host notices nothing, whatever CUPTI does.
+// Recording with CUPTI, which tests/driver/cupti simulates: all that ran, eagerly and in graphs, is
+// in the file, and the host notices nothing, whatever CUPTI does.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// `fibshim record --tensors` on the simulated driver: it keeps the launch's own bytes, of no more launches than
-// asked for, and counts every launch that it leaves out.
+// `fibshim record --tensors` on the simulated driver: it keeps the launch's own bytes, of no more
+// launches than asked for, and counts every launch that it leaves out.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -260,7 +260,7 @@ TEST_F(RecordTensors, KeepsNoOutputsOfASolution) {
 TEST_F(RecordTensors, ManyThreadsAndNothingUnlessAsked) {
   const Dataset kept =
       keep({"--launches=50", "--threads=8", "--rows=2"}, {"--tensors-keep", "every:1"});
-  // Each thread has its own tensors. A launch is kept, equal to another, or left out for lack of room.
+  // Each thread has its own tensors. A launch is kept, equal to another, or has no room.
   EXPECT_GE(kept.records.size(), 1u);
   EXPECT_LE(kept.records.size(), 8u);
   const auto number_before = [&](const std::string& words) {

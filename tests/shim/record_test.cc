@@ -1,5 +1,5 @@
-// Recording on the simulated driver: every launch is in the file with its parameters and geometry, in whatever way
-// it was made, and the host notices nothing.
+// Recording on the simulated driver: every launch is in the file with its parameters and geometry,
+// in whatever way it was made, and the host notices nothing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -121,7 +121,7 @@ TEST_F(Record, BoundsGeometriesAndValuesOfAKernelAndCountsTheRest) {
   EXPECT_EQ(kernel["params"][0]["other_values"], (600 - 16) * 2);
 }
 
-// A struct's words, and which of them the driver knows as memory: two integers can look like an address, too.
+// A struct's words, and which the driver knows as memory: two integers can look like an address.
 TEST_F(Record, HasTheWordsOfAStruct) {
   const Recorded run = record({build_dir() + "/bench/launch_variety", "struct", "3"});
   ASSERT_EQ(run.kernel_count(), 1u) << run.process.err;

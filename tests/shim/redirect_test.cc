@@ -68,7 +68,7 @@ TEST_P(OtherWaysIn, RunTheCuratedKernel) {
                                      arguments, GetParam().environment, GetParam().host));
 }
 
-// compute-sanitizer would report no error of the shim, even while launches are recorded or captured.
+// compute-sanitizer would report no error of the shim, even in a capture or a recording.
 TEST(Redirect, CausesNoErrorInTheDriver) {
   for (const char* more : {"--capture", "--threads=4", "--rounds=3"}) {
     const EngineRun run =

@@ -73,8 +73,8 @@ TEST_F(Check, FixesMisspeltKeysWhereOnlyOneCanBeMeant) {
     const std::string quoted = "\"" + key + "\"";
     write_text(path, text.replace(text.find(quoted), quoted.size(), "\"" + as + "\""));
   };
-  // Misspelt keys on one line, behind characters of several bytes, in a solution; and one that may mean "where" or
-  // "when".
+  // Misspelt keys on one line, behind characters of several bytes, in a solution; and one that may
+  // mean "where" or "when".
   misspell(pattern, "a test's kernel", "ein Prüfkörper 規範");
   const std::string described = read_text(pattern);
   misspell(pattern, "writes", "write");
@@ -352,7 +352,7 @@ TEST_F(Check, LeavesAKernelOfOtherParametersToThePatternThatFitsIt) {
   EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 1);
 }
 
-// A kernel with an image for each GPU counts once. A pattern for another version names the pattern that fits.
+// A kernel with an image for each GPU counts once. A pattern for another version names it.
 TEST_F(Check, CountsAKernelOnceAndNamesThePatternThatFitsIt) {
   auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));
   newer["label"] = "engine-scale-newer";

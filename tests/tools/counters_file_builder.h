@@ -1,6 +1,6 @@
-// Writes counters files byte by byte, from the format's header alone: files that `fibshim stats` must
-// read, and files that it must refuse. The shim's own writer is not used, so that the two cannot share
-// a mistake.
+// Writes counters files byte by byte, from the format's header alone: files that `fibshim stats`
+// must read, and files that it must refuse. The shim's own writer is not used, so that the two
+// cannot share a mistake.
 #pragma once
 
 #include <string.h>

@@ -111,7 +111,7 @@ std::vector<std::string> source_files() {
   return out;
 }
 
-// A comment cites a document as "tools/doc/NAME.md, section 3", or with the section's name in quotes.
+// A comment cites a document as "tools/doc/NAME.md, section 3", or with its name in quotes.
 TEST(Docs, CitedDocumentsAndSectionsExist) {
   const std::regex citation(
       R"re(tools/doc/([a-z_]+\.md)(?:, (?:section ([0-9]+)|"([^"\n]+)"))?)re");

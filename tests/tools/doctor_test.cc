@@ -1,4 +1,4 @@
-// fibshim doctor: it finds no fault on the simulated driver, and finds and names each fault that is made.
+// fibshim doctor: finds no fault on the simulated driver, and names each fault that is made.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// fibshim inspect: the contents of images compiled from data/kernels.cu, and files that are not images.
+// fibshim inspect: the contents of images compiled from data/kernels.cu, and other files.
 
 #include <string.h>
 #include <unistd.h>
@@ -157,7 +157,7 @@ TEST(Inspect, ReadsTheOtherImagesWhereOneIsDamaged) {
             std::string::npos);
 }
 
-// cuBLASLt and cuDNN contain fatbins among other data, and cubins that are packed outside of fatbins.
+// cuBLASLt and cuDNN contain fatbins among other data, and cubins packed outside of these.
 TEST(Inspect, ReadsTheSectionsOfCublasLt) {
   TemporaryFolder folder;
   const std::string packed = read_text(image("kernels.compressed.fatbin"));

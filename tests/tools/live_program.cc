@@ -139,7 +139,8 @@ bool LiveProgram::wait_until_stopped() {
 }
 
 int LiveProgram::wait() {
-  // This object keeps the program's side of a terminal open, so only the program's own end ends the wait.
+  // This object keeps the program's side of a terminal open, so only the program's end ends the
+  // wait.
   if (terminal_ < 0) {
     while (read_more()) {
     }

@@ -13,7 +13,7 @@ namespace fibshim::test {
 // Field 22 of /proc/<pid>/stat.
 uint64_t start_time_of(pid_t pid);
 
-// Options of a program under the shim on the simulated driver. The variables of `more` override these.
+// Options of a program under the shim on the simulated driver; `more` overrides these.
 ProgramOptions under_shim(const std::string& config, const std::string& stats,
                           const std::map<std::string, std::string>& more = {});
 
@@ -25,7 +25,7 @@ class LiveProgram {
   // stdin is a pipe that stays open; stdout and stderr are one pipe.
   explicit LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options = {});
 
-  // stdin, stdout and stderr are a terminal of this size, in which the program is the foreground job.
+  // stdin, stdout and stderr are a terminal of this size. The program is its foreground job.
   struct Terminal {
     unsigned short rows;
     unsigned short columns;
@@ -40,7 +40,8 @@ class LiveProgram {
   pid_t pid() const { return pid_; }
   const std::string& text() const { return text_; }  // all that was read so far
 
-  // Reads until the text after position `from` contains `wanted`. Returns false if the program ends before.
+  // Reads until the text from `from` on contains `wanted`. Returns false if the program ends
+  // before.
   bool read_until(const std::string& wanted, size_t from = 0);
 
   void write(const std::string& text);

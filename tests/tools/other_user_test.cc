@@ -282,7 +282,7 @@ TEST_F(OtherUsersCounters, ACountersFileThatOthersCanWriteIsNotAskedThrough) {
                                         ": no_access: other users can write its counters file\n");
 }
 
-// The file is truncated while the asking process has it mapped. That once ended the asking process with SIGBUS.
+// The file is truncated while the asking process has it mapped. That once ended it with SIGBUS.
 TEST_F(OtherUsersCounters, AFileThatIsCutWhileItIsAskedCostsItsOwnAnswerOnly) {
   const Answering cut(shared(), "", kEve,
                       [](int file, ControlBlock*, uint32_t) { (void)ftruncate(file, 0); });

@@ -1,5 +1,5 @@
-// fibshim record on recordings that are made here: what it shows and what it refuses. tests/shim/record_test.cc
-// records programs.
+// fibshim record on recordings that are made here: what it shows and what it refuses.
+// tests/shim/record_test.cc records programs.
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
@@ -27,7 +27,7 @@ TEST_F(RecordFiles, SummaryRanksTheKernelsByTime) {
   EXPECT_EQ(result.err, "");
 }
 
-// A decode step in a graph, and before it the same kernels eagerly; the GPU is busy for 10 us of 20.
+// A decode step in a graph, and before it the same kernels eagerly; busy for 10 us of 20.
 RecordingBuilder traced() {
   RecordingBuilder builder;
   builder.timing(RecordedTiming::cupti);

@@ -1,5 +1,6 @@
-// Writes recordings byte by byte, from the format's header alone: files that `fibshim record` must read, and
-// files that it must refuse. The shim's own writer is not used, so that the two cannot share a mistake.
+// Writes recordings byte by byte, from the format's header alone: files that `fibshim record` must
+// read, and files that it must refuse. The shim's own writer is not used, so that the two cannot
+// share a mistake.
 #pragma once
 
 #include <stddef.h>

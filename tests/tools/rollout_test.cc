@@ -20,7 +20,7 @@ class Rollout : public testing::Test {
  protected:
   Rollout() { copy_demo_folders(folder_.path()); }
 
-  // Replays a graph every 2 ms until the test ends, or every 4 ms while the file `slow_file` exists.
+  // Replays a graph every 2 ms until the test ends; every 4 ms while `slow_file` exists.
   LiveProgram* start_engine(const std::map<std::string, std::string>& added = {},
                             const std::string& slow_file = "") {
     std::vector<std::string> command = {build_path("tests/hosts/engine"),

@@ -1,5 +1,5 @@
-// Compares the JSON Schemas for editors with the loader: they have the same keys, types and dtypes, and every
-// shipped file is valid.
+// Compares the JSON Schemas for editors with the loader: they have the same keys, types and dtypes,
+// and every shipped file is valid.
 #include <gtest/gtest.h>
 
 #include "tests/tools/config_folder.h"

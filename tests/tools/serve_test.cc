@@ -1,5 +1,5 @@
-// fibshim serve: it answers the requests that it must and no others, for well-behaved and for hostile
-// clients.
+// fibshim serve: it answers the requests that it must and no others, for well-behaved and for
+// hostile clients.
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -191,7 +191,7 @@ TEST_F(Serve, ManyHeadersAreTooLong) {
   EXPECT_EQ(status_of(ask(request + "\r\n")), "HTTP/1.1 431 Request Header Fields Too Large");
 }
 
-// A client that sends a byte now and then cannot keep its place: the time limit is for the whole connection.
+// A client that sends a byte now and then cannot keep its place: the limit is for the connection.
 TEST_F(Serve, SlowClientsAreShownTheDoorWhateverTheySend) {
   start();
   Client silent(port_);

@@ -1,6 +1,6 @@
-// Engines that serve requests and check each result, eager and in graphs, under the shim on the simulated driver: what
-// users see while a wrong solution is rolled out, and that all ranks of a job stop using a solution that one of them
-// finds wrong.
+// Engines that serve requests and check each result, eager and in graphs, under the shim on the
+// simulated driver: what users see while a wrong solution is rolled out, and that all ranks of a
+// job stop using a solution that one of them finds wrong.
 #include <gtest/gtest.h>
 
 #include <filesystem>

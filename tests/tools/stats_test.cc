@@ -1,4 +1,5 @@
-// fibshim stats: adds up files that it can trust, refuses the others with a reason, and prints three formats.
+// fibshim stats: adds up files that it can trust, refuses others with a reason, prints three
+// formats.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,7 +68,7 @@ TEST_F(Stats, SortsByCountWithinAnOutcome) {
   EXPECT_LT(out.find("some"), out.find("few"));
 }
 
-// Three launches and two nodes. The graph of one node was launched ten times, that of the other never.
+// Three launches and two nodes. One node's graph was launched ten times, the other's never.
 TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   CountersFileBuilder builder(kNoSuchPid, 1);
   const size_t series = builder.add_series("p", "d");
@@ -119,8 +120,8 @@ TEST_F(Stats, AddsUpShardsAndProcesses) {
   EXPECT_EQ(json["counters"].size(), 3u);
 }
 
-// Ranks of one job are compared by decisions: how often, on which device and in which order launches came does not
-// matter.
+// Ranks of one job are compared by decisions: how often, on which device and in which order
+// launches came does not matter.
 TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   const auto rank = [&](uint64_t pid, const std::string& solution, uint64_t launches,
                         const char* job = "JOB=7") {
@@ -146,7 +147,7 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   idle.control.status.version = 2;
   CountersFileBuilder::copy(idle.control.status.job, "JOB=7");
   write(idle);
-  // A rank that has every launch checked counts them under another outcome, but decides in the same way.
+  // A rank that has every launch checked has another outcome, but the same decisions.
   CountersFileBuilder checked(kNoSuchPid + 5, 1);
   checked.add_config("/etc/fibshim/pytorch", 0xabc);
   checked.control.status.version = 2;
@@ -566,7 +567,7 @@ TEST_F(Stats, ShowsOnlyTheWantedDefinitionsAndPatterns) {
   EXPECT_EQ(both["counters"].size(), 2u);
 }
 
-// If a process sees one GPU, its launches ran there. If it sees several, the file must name the GPU.
+// If a process sees one GPU, its launches ran there. If it sees several, the file must tell.
 TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   write(engine(kNoSuchPid, 1));
   CountersFileBuilder two(kNoSuchPid, 2);

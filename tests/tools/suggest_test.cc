@@ -75,7 +75,8 @@ TEST_F(Suggest, AsksForTheImageOfAKernelWhoseNameSaysLittle) {
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
 }
 
-// The number at the end of the name counts the kernels of one process; another process may give another number.
+// The number at the end of the name counts the kernels of one process; another process may give
+// another number.
 TEST_F(Suggest, AsksForTheCodeOfAJustInTimeCompiledKernel) {
   RecordingBuilder builder;
   builder.kernel("triton_poi_fused_mul_silu_17", {{8, {{kAddress, 7}}}, {4, {{900, 7}}}}, 7, 0,
@@ -146,7 +147,7 @@ TEST_F(Suggest, SaysWhichKernelsAreMeant) {
 
 constexpr char kFusedAdd[] = "_Z9fused_add4Viewi";  // fused_add(View, int)
 
-// A kernel whose tensors are in a struct: an output, an input, rows, columns, two floats, and a null pointer.
+// A kernel whose tensors are in a struct: an output, an input, rows, columns, two floats, null.
 RecordingBuilder with_struct(RecordedMemory memory) {
   RecordingBuilder builder;
   builder
@@ -156,7 +157,7 @@ RecordingBuilder with_struct(RecordedMemory memory) {
             {},
             {{8, {{kAddress, 5}, {kAddress + 512, 2}}, {}, memory},
              {8, {{kAddress + 4096, 7}}, {}, memory},
-             // 4096 columns, 33 or 64 rows: both words look like addresses, but the driver found no memory there.
+             // 4096 columns, 33 or 64 rows: both look like addresses, but the driver knows better.
              {8, {{33ull << 32 | 4096, 3}, {64ull << 32 | 4096, 4}}, {}, RecordedMemory::none},
              {8, {{0x3f000000'3e800000, 7}}},  // 0.25f and 0.5f
              {8, {{0, 7}}}}},
@@ -192,7 +193,7 @@ TEST_F(Suggest, FindsTheOutputsInAStruct) {
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
 }
 
-// If the driver cannot tell, a value that looks like an address counts as one, so that no output is missed.
+// If the driver cannot tell, a value that looks like an address counts as one: no output is missed.
 TEST_F(Suggest, TakesWhatLooksLikeAnAddressInAStructForAnOutput) {
   ASSERT_EQ(gather({with_struct(RecordedMemory::unknown).bytes()}).exit_code, 0);
   ASSERT_EQ(suggest({output(), "1", "-o", folder_ / "config"}).exit_code, 0);

@@ -1,5 +1,5 @@
-// fibshim swap on engines that run under the shim on the simulated driver: one, several, ranks of a job,
-// and the messages about processes that do not move.
+// fibshim swap on engines that run under the shim on the simulated driver: one, several, ranks of a
+// job, and the messages about processes that do not move.
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// The counters files of processes that ended are kept for a day, and then deleted by the next `stats` or `serve`
-// of their owner. A file that a process still writes is never deleted.
+// The counters files of processes that ended are kept for a day, and then deleted by the next
+// `stats` or `serve` of their owner. A file that a process still writes is never deleted.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -83,8 +83,8 @@ TEST_F(EndedCounters, TheOldOptionsSayWhatToUseInstead) {
   }
 }
 
-// A file that any process has mapped is in use: for example by a process in another container, whose
-// pid means nothing here.
+// A file that any process has mapped is in use: for example by a process in another container,
+// whose pid means nothing here.
 TEST_F(EndedCounters, StayWhileTheyAreMapped) {
   const std::string name = add(1, 5);
   const int fd = open((folder_ / name).c_str(), O_RDWR | O_CLOEXEC);
@@ -111,7 +111,7 @@ TEST_F(EndedCounters, GoByStartTimeToo) {
   EXPECT_FALSE(exists(earlier.file_name()));
 }
 
-// Whatever else is in the folder: only regular counters files are marked or deleted, and no link is followed.
+// Only regular counters files are marked or deleted, and no link is followed.
 TEST_F(EndedCounters, NothingElseIsDeletedOrMarked) {
   TemporaryFolder elsewhere;
   const std::string bytes = CountersFileBuilder(kNoSuchPid, 9).bytes();
@@ -167,7 +167,7 @@ TEST_F(EndedCounters, AreNotReachedThroughALinkOfAnotherUser) {
   EXPECT_FALSE(exists(name));
 }
 
-// Root clears a folder of another user. Whatever that user put there, root touches nothing elsewhere.
+// Root clears a folder of another user. Whatever is there, root touches nothing elsewhere.
 TEST_F(EndedCounters, OfAHostileFolderAreClearedByRootWithinIt) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a second user: only root can be one";
   TemporaryFolder elsewhere;

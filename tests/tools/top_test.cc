@@ -1,5 +1,5 @@
-// fibshim top: prints plain lines without a screen, draws a picture that fits on a screen, and restores
-// the terminal however the view ends.
+// fibshim top: prints plain lines without a screen, draws a picture that fits on a screen, and
+// restores the terminal however the view ends.
 #include <signal.h>
 
 #include <filesystem>

@@ -50,7 +50,8 @@ std::string type_of(const CLI::Option& option) {
   return type.substr(0, type.find(':'));  // CLI11 appends descriptions of its checks
 }
 
-// Returns a message if the name of a file or folder is empty, as an unset variable in a script makes it; or "".
+// Returns a message if the name of a file or folder is empty, as an unset variable in a script
+// makes it; or "".
 std::string empty_name(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const bool is_positional = option->get_positional();

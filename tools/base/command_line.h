@@ -1,5 +1,5 @@
-// A command's options. Parsing, --help, the man page's OPTIONS and the shell completion are all made
-// from one definition.
+// A command's options. Parsing, --help, the man page's OPTIONS and the shell completion are all
+// made from one definition.
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +18,8 @@ class ParseError;
 
 namespace fibshim::tools {
 
-// One option of a command. Only command_line.cc includes CLI11's header: it takes longer to compile than any command.
+// One option of a command. Only command_line.cc includes CLI11's header: it takes longer to compile
+// than any command.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -36,14 +37,15 @@ class Option {
 // The end of command_line.cc lists the types that the values of options can have.
 class CommandLine {
  public:
-  // `usage` follows the command's name on the first line of the help. `exit_codes`: "0 fine; 1 ...".
+  // `usage` follows the command's name in the help. `exit_codes`: "0 fine; 1 ...".
   CommandLine(const char* command, const char* summary, const char* usage, const char* exit_codes);
   ~CommandLine();
 
   // "--wait{30}": --wait alone means 30; --wait=VALUE sets another value.
   template <class T>
   Option flag(const char* names, T* value, const char* help);
-  // `type` names the value in the help. For a type that it knows (DIR, FILE, PID), the completion offers candidates.
+  // `type` names the value in the help. For a type that it knows (DIR, FILE, PID), the completion
+  // offers candidates.
   template <class T>
   Option option(const char* names, T* value, const char* type, const char* help);
   // A number from `least` to `most`. `value` may also point to an optional or a vector of numbers.
@@ -64,16 +66,16 @@ class CommandLine {
   Option positional(const char* name, T* value, const char* help);
   // --json. When it is given, failures are printed as JSON, too.
   void json(bool* value, const char* help = "print JSON");
-  // --dir. The default is stats_folder(), that is, FIBSHIM_STATS_DIR. A folder that the user names must exist.
+  // --dir. The default is stats_folder(), that is, FIBSHIM_STATS_DIR. A given folder must exist.
   Option stats_dir(std::string* folder, const char* help);
 
   // `body` runs after parsing. It returns what is wrong, or "".
   void check(std::function<std::string()> body) { checks_.push_back(std::move(body)); }
 
-  // If this returns false, help or a message has been printed, and the command must return exit_code().
+  // Returns false after printing help or a message: the command must then return exit_code().
   bool parse(int argc, const char* const* argv);
-  // The same, for options that are followed by a program's command line. That begins after "--" or with the first word
-  // that is not an option.
+  // The same, for options that are followed by a program's command line. That begins after "--" or
+  // with the first word that is not an option.
   bool parse_with_command(int argc, const char* const* argv, std::vector<std::string>* command);
   int exit_code() const { return exit_code_; }
 

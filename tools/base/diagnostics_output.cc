@@ -29,7 +29,7 @@ class SourceLines {
   std::map<std::string, std::string> files_;
 };
 
-// Splits a line into characters, each made printable. A tab is one character, as in the column numbers.
+// Splits a line into characters, each made printable. A tab is one character, as in columns.
 std::vector<std::string> characters(std::string_view line) {
   std::vector<std::string> out;
   size_t at = 0;

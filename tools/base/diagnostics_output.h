@@ -1,5 +1,5 @@
-// Prints the findings of a folder check as compilers do: one line for each finding, then the line of
-// the file that it is about, with a mark under the place.
+// Prints the findings of a folder check as compilers do: one line for each finding, then the line
+// of the file that it is about, with a mark under the place.
 #pragma once
 
 #include "loader/check/check.h"

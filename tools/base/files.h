@@ -17,7 +17,8 @@ bool is_replaceable(const std::string& path);
 // written into it. Returns the reason of a failure, or an empty string.
 [[nodiscard]] std::string write_file(const std::string& path, std::string_view text);
 
-// write_file() for an option; an empty path stands for stdout. On failure prints a message and returns false.
+// write_file() for an option; an empty path means stdout. On failure prints a message, returns
+// false.
 [[nodiscard]] bool write_output(std::string_view command, const std::string& path,
                                 std::string_view text);
 

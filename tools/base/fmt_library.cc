@@ -1,7 +1,7 @@
-// Compiles once the part of {fmt} that its headers only declare. Debian has {fmt} only as a shared library,
-// which the CLI must not need. With FMT_HEADER_ONLY every object would hold this code, and compiling it would
-// take more than half of the time that the tools take. The list is that of src/format.cc in {fmt} 8 and 9;
-// tools.mk defines FMT_HEADER_ONLY for other versions.
+// Compiles once the part of {fmt} that its headers only declare. Debian has {fmt} only as a shared
+// library, which the CLI must not need. With FMT_HEADER_ONLY every object would hold this code, and
+// compiling it would take more than half of the time that the tools take. The list is that of
+// src/format.cc in {fmt} 8 and 9; tools.mk defines FMT_HEADER_ONLY for other versions.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 

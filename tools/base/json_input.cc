@@ -11,7 +11,7 @@
 namespace fibshim::tools {
 namespace {
 
-// True if JSON is nested more deeply than kMaxJsonNesting. For text that is not JSON the result means nothing.
+// True if JSON is nested more deeply than kMaxJsonNesting. Meaningless for other text.
 bool is_nested_too_deep(std::string_view text) {
   int depth = 0;
   bool is_in_string = false;
@@ -33,7 +33,8 @@ bool is_nested_too_deep(std::string_view text) {
 
 }  // namespace
 
-// Checks the depth first, since nlohmann's parser with a callback, which could check it, takes quadratic time.
+// Checks the depth first, since nlohmann's parser with a callback, which could check it, takes
+// quadratic time.
 template <class Json>
 Json parse_json(std::string_view text) {
   if (is_nested_too_deep(text)) return Json(Json::value_t::discarded);

@@ -1,4 +1,4 @@
-// Writes JSON piece by piece, indented as json_text() does. For documents whose tree would take gigabytes.
+// Writes JSON piece by piece, indented as json_text() does. For documents of gigabytes.
 #pragma once
 
 #include <stdint.h>

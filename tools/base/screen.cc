@@ -63,7 +63,7 @@ ScreenSize Screen::size() const {
 
 bool Screen::show(const std::vector<std::string>& lines) {
   const ScreenSize area = size();
-  // One write, so that no half-drawn screen is seen. No line end after the last line: it would scroll.
+  // One write, so that no half-drawn screen is seen. No line end at the end: it would scroll.
   std::string out = kHome;
   for (size_t i = 0; i < std::min(lines.size(), area.rows); ++i) {
     if (i > 0) out += "\r\n";

@@ -1,8 +1,8 @@
 // The terminal while it shows a live view: the alternate screen, no echo, no cursor. Whatever ends
 // the view, the terminal's old state is restored; also while the view is stopped (ctrl-Z).
 //
-// Uses a few escape sequences that every terminal of the last decades understands, and no terminfo: a container
-// often has no database for the terminal that the user sits at.
+// Uses a few escape sequences that every terminal of the last decades understands, and no terminfo:
+// a container often has no database for the terminal that the user sits at.
 #pragma once
 
 #include <termios.h>
@@ -35,10 +35,10 @@ class Screen {
   // Shows these lines, cut to the screen's size. Returns false if the terminal is gone.
   [[nodiscard]] bool show(const std::vector<std::string>& lines);
 
-  // Restores the terminal, stops this process as ctrl-Z does, and enters the screen again afterwards.
+  // Restores the terminal, stops this process as ctrl-Z does, and then enters the screen again.
   void suspend();
 
-  // True if keys can be read from stdin: it is a terminal, too, and this process is in the foreground.
+  // True if keys come from stdin: it is a terminal, too, and this process is in the foreground.
   bool has_keys() const { return has_keys_; }
 
  private:

@@ -27,7 +27,7 @@ struct SettingValues {
 
 using FolderSettings = std::vector<std::pair<std::string, std::string>>;
 
-// Resolves them from this process's environment and these settings of a folder (names with FIBSHIM_).
+// Resolves them from this environment and these settings of a folder (names with FIBSHIM_).
 SettingValues resolve_settings(const FolderSettings& folder_settings);
 
 // The same, with the settings of the folder that FIBSHIM_CONFIG names, if any.

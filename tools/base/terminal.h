@@ -27,7 +27,7 @@ inline constexpr int kExitNotFound = 127;
 // Writes all of `data`. On failure returns false and sets errno.
 [[nodiscard]] bool write_all(int fd, std::string_view data);
 
-// Writes all of `data` to stdout. On failure (disk full) prints a message to stderr and returns false.
+// Writes all of `data` to stdout. On failure (disk full) prints a message, returns false.
 [[nodiscard]] bool print_data(std::string_view data);
 
 // `text` with each byte that is not UTF-8 replaced by U+FFFD.
@@ -43,8 +43,8 @@ std::string json_line(const nlohmann::ordered_json& document);
 // print_data() of json_text().
 [[nodiscard]] bool print_json(const nlohmann::ordered_json& document);
 
-// For commands that were given --json: from expect_json() on, messages are kept, and fail_as_json() prints them as
-// {"version": 1, "error": TEXT} unless data has been printed.
+// For commands that were given --json: from expect_json() on, messages are kept, and fail_as_json()
+// prints them as {"version": 1, "error": TEXT} unless data has been printed.
 void expect_json();
 void fail_as_json();
 // Tells that the data has gone to the file that an option named instead of stdout.

@@ -1,4 +1,5 @@
-// FIBSHIM_TRY(): the value of a tl::expected. If it holds an error, the enclosing function returns that error.
+// FIBSHIM_TRY(): the value of a tl::expected; if that is an error, the enclosing function returns
+// it.
 #pragma once
 
 #include <type_traits>

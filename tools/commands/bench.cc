@@ -1,4 +1,4 @@
-// fibshim bench: how fast are the folder's solutions, alone and beside the kernels that they replace?
+// fibshim bench: how fast are solutions, alone and beside the kernels that they replace?
 
 #include <limits.h>
 

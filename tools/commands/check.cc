@@ -139,7 +139,7 @@ void fix_sums(const FolderModel& model) {
   }
 }
 
-// The byte at which a character begins. `line` and `column` count from 1. npos if the text has no such place.
+// The byte at which a character begins. `line` and `column` count from 1. npos if there is none.
 size_t byte_at(std::string_view text, uint32_t line, uint32_t column) {
   size_t at = 0;
   for (uint32_t i = 1; i < line; ++i) {
@@ -155,7 +155,8 @@ size_t byte_at(std::string_view text, uint32_t line, uint32_t column) {
   return at;
 }
 
-// Replaces misspelt keys for which only one correct key is possible. Returns true if it has replaced any.
+// Replaces misspelt keys for which only one correct key is possible. Returns whether there were
+// any.
 bool fix_keys(const std::vector<Diagnostic>& findings) {
   bool has_fixed = false;
   // From the end of each file, so that the places of earlier findings stay valid.
@@ -256,7 +257,7 @@ class FolderLintWithTimes : public CheckLint {
   }
 };
 
-// Checks one folder, and fixes it or writes its manifest if asked to. Returns false if it has an error.
+// Checks one folder; fixes it or writes its manifest if asked to. Returns false for an error in it.
 bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
   FolderLintWithTimes lint(arguments.sms);
   CheckOptions options = arguments.options;

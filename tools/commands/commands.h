@@ -1,5 +1,6 @@
-// The subcommands. A subcommand gets its own argv (argv[0] is its name) and returns the exit code of the
-// process: 0 fine, 1 something is wrong with what was examined, 2 wrong usage. Data goes to stdout, messages to stderr.
+// The subcommands. A subcommand gets its own argv (argv[0] is its name) and returns the exit code
+// of the process: 0 fine, 1 something is wrong with what was examined, 2 wrong usage. Data goes to
+// stdout, messages to stderr.
 #pragma once
 
 #include "tools/base/command_line.h"

@@ -1,6 +1,6 @@
-// fibshim doctor: checks everything that the shim needs on this machine, one thing at a time, and says
-// what is missing and what to do. Whatever may crash or hang (a driver, a library's start-up) is tried
-// in a child process with a time limit.
+// fibshim doctor: checks everything that the shim needs on this machine, one thing at a time, and
+// says what is missing and what to do. Whatever may crash or hang (a driver, a library's start-up)
+// is tried in a child process with a time limit.
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <stdlib.h>
@@ -150,7 +150,7 @@ Finding check_shim_library() {
   return {"shim_library", Status::ok, detail, ""};
 }
 
-// Really preloads the shim: this program starts itself, and the linker complains if it cannot load it.
+// Really preloads the shim: this program starts itself, and the linker complains on failure.
 Finding check_preload() {
   const std::string path = shim_library_path();
   const Probe probe = run_probe([&path] {
@@ -275,7 +275,8 @@ Finding check_stats_folder(const SettingValues& settings) {
   return {"stats_dir", Status::ok, detail, ""};
 }
 
-// Finds processes that run without the folder that they were given. So far only a warning in their own logs says so.
+// Finds processes that run without the folder that they were given. So far only a warning in their
+// own logs says so.
 Finding check_folders_in_force(const SettingValues& settings) {
   const auto folder = read_counters_folder(settings[SettingId::stats_dir].value);
   std::vector<std::string> refusals;
@@ -299,7 +300,8 @@ Finding check_folders_in_force(const SettingValues& settings) {
       "correct the folder: they try it again within a minute; or move them with 'fibshim swap'"};
 }
 
-// Finds patterns that no kernel has fitted, in each folder in use whose processes ran enough kernels to tell.
+// Finds patterns that no kernel has fitted, in each folder in use whose processes ran enough
+// kernels to tell.
 Finding check_unused_patterns(const SettingValues& settings) {
   struct Use {
     size_t processes = 0;
@@ -367,7 +369,7 @@ Finding check_program(const std::string& name) {
     return {"program", Status::error, fmt::format("{}: not found", name), ""};
   }
   const ProgramInfo program = judge_program(path);
-  // For a script, the library is preloaded into the interpreter. Programs that it starts are not checked.
+  // For a script, this is about its interpreter. Programs that it starts are not checked.
   const std::string script =
       program.path == path ? "" : fmt::format("{} is a script for {}; ", path, program.path);
   if (!program.explanation.empty()) {

@@ -49,7 +49,7 @@ nlohmann::ordered_json to_json(const SettingValues& settings) {
   return document;
 }
 
-// What is not used of FIBSHIM_CONFIG's later folders because an earlier one hides it; one line for each kind.
+// What earlier folders of FIBSHIM_CONFIG hide in later ones; one line for each kind.
 std::string shadows_text(const std::vector<Shadowed>& shadowed) {
   std::map<std::string, std::set<std::string>> names;
   for (const Shadowed& one : shadowed) names[one.kind].insert(one.name);

@@ -1,6 +1,6 @@
-// fibshim inspect: shows the contents of a GPU image, or of a host program or library with images inside, and
-// which parts of the shim a running process has. The numbers are those against which the loader checks
-// solutions.
+// fibshim inspect: shows the contents of a GPU image, or of a host program or library with images
+// inside, and which parts of the shim a running process has. The numbers are those against which
+// the loader checks solutions.
 
 #include <nlohmann/json.hpp>
 
@@ -50,8 +50,8 @@ Result<std::vector<std::string>> inspect_file(const std::string& path, const Ker
 
 std::string text_of(const Json& json) { return printable(json.get<std::string>()); }
 
-// The counters of a process: the files that it has mapped, opened through its own root, so that this
-// works for a process in a container, too.
+// The counters of a process: the files that it has mapped, opened through its own root, so that
+// this works for a process in a container, too.
 Json counters_json(const ProcessInfo& process) {
   Json out = Json::array();
   for (const std::string& path : process.counters) {

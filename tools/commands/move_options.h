@@ -1,4 +1,4 @@
-// What `swap` and `rollout` share: they choose the processes to move, and check the folder to move to.
+// Shared by `swap` and `rollout`: chooses the processes to move, and checks the folder.
 #pragma once
 
 #include "tools/base/command_line.h"
@@ -24,18 +24,19 @@ void add_check_options(CommandLine* line, MoveOptions* options);
 // A message if options exclude each other or the folder's path is too long; else empty.
 const char* conflict_in(const MoveOptions& options);
 
-// What is wrong with the folder, or "": errors, for which processes would refuse it, or mistakes without --force.
-// Prints every error to stderr; if --force accepts mistakes, prints one line about them.
+// What is wrong with the folder, or "": errors, for which processes would refuse it, or mistakes
+// without --force. Prints every error to stderr, or one line if --force accepts mistakes.
 std::string fault_of(const char* command, const MoveOptions& options);
 
-// The resolved path of the folder that a process uses, for comparison. If none is in use: FIBSHIM_CONFIG of its start.
+// The resolved path of the folder that a process uses, for comparison. If none is in use:
+// FIBSHIM_CONFIG of its start.
 std::string folder_in(const ProcessCounters& process);
 
 // The processes that the options choose. *has_all: every --pid was found.
 std::vector<ProcessCounters> choose_processes(const char* command, CountersFolder folder,
                                               const MoveOptions& options, bool* has_all);
 
-// A message if the folder was named without a choice of processes, and these use different folders; else empty.
+// A message if no processes were chosen and they use different folders; else empty.
 std::string difference_in(const std::vector<ProcessCounters>& processes,
                           const MoveOptions& options);
 

@@ -336,7 +336,7 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
   return is_written && recording.refused.empty();
 }
 
-// Creates the folder for the dataset before the program runs: otherwise its recording could be lost.
+// Creates the dataset's folder before the program runs: otherwise a recording could be lost.
 bool make_tensors_folder(const Options& options) {
   std::error_code error;
   const mode_t before = umask(077);
@@ -382,7 +382,7 @@ int record_program(const Options& options) {
 
 // ---- the summary
 
-// The folder whose patterns are compared: the one that was named, else the one that the program used.
+// The folder whose patterns are compared: the named one, else the one that the program used.
 std::string config_of(const Options& options, const Recording& recording) {
   if (!options.config.empty()) return options.config;
   for (const RecordedProcess& process : recording.processes) {

@@ -1,5 +1,5 @@
-// The stages of a rollout: which processes move together, how many at a time, and whether the launches of one unit
-// can be shared between two folders. Only for `rollout`.
+// The stages of a rollout: which processes move together, how many at a time, and whether the
+// launches of one unit can be shared between two folders. Only for `rollout`.
 #pragma once
 
 #include "tools/counters/counters_files.h"
@@ -24,7 +24,8 @@ Stage stage_of(double percent, size_t units, bool can_share);
 // " for 10 % of its launches"; empty if the stage moves all launches.
 std::string share_words(const Stage& stage);
 
-// The folder list with which a process uses `folder` for a share of its launches and its present folder for the rest.
+// The folder list with which a process uses `folder` for a share of its launches and its present
+// folder for the rest.
 std::string shared_list(const std::string& folder, uint32_t share, const ProcessCounters& process);
 // Why the launches of the unit's processes cannot be shared between two folders; empty: they can.
 std::string why_not_shared(const Unit& unit, const std::string& folder);

@@ -1,8 +1,8 @@
 // fibshim serve: the counters over HTTP, for Prometheus to scrape.
 //
-// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. The bytes and the time of every
-// connection and the number of connections are limited: a hostile client occupies a place for some
-// seconds at most. One thread does all the work, so there are no locks.
+// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. The bytes and the time of
+// every connection and the number of connections are limited: a hostile client occupies a place for
+// some seconds at most. One thread does all the work, so there are no locks.
 #include <signal.h>
 
 #include <chrono>
@@ -71,7 +71,7 @@ Answer answer(const Options& options, http::verb method, std::string_view target
 
 std::string_view view_of(beast::string_view text) { return {text.data(), text.size()}; }
 
-// One connection with one request and one answer. It keeps itself alive until both are done or its time is up.
+// One connection with one request and one answer. It lives until both are done or its time is up.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Tcp::socket socket, const Options& options, std::shared_ptr<void> place)
@@ -120,8 +120,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
                       [self = shared_from_this()](beast::error_code, size_t) { self->finish(); });
   }
 
-  // Closes the sending side, then reads to the end. Closing the socket while bytes of the client are unread
-  // would discard an answer that is still under way.
+  // Closes the sending side, then reads to the end. Closing the socket while bytes of the client
+  // are unread would discard an answer that is still under way.
   void finish() {
     beast::error_code ignored;
     stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
@@ -196,7 +196,8 @@ class Server {
   bool is_stopped_ = false;
 };
 
-// Parses "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). HOST must be a numeric address: names are not resolved.
+// Parses "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). HOST must be a numeric address:
+// names are not resolved.
 std::optional<Tcp::endpoint> parse_address(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;

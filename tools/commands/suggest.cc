@@ -36,8 +36,8 @@ nlohmann::json match_of(const std::string& pattern) {
   return value.is_object() && value.contains("match") ? value["match"] : nlohmann::json();
 }
 
-// Suggests names with a number if the folder uses the plain one for another kernel, that is, if its pattern there has
-// another "match".
+// Suggests names with a number if the folder uses the plain one for another kernel, that is, if its
+// pattern there has another "match".
 Suggestion suggest_free_name(const Recording& recording, const KernelRecord& kernel,
                              const Options& options) {
   constexpr unsigned kMostOfOneName = 1000;
@@ -58,8 +58,8 @@ bool is_written_kernel(const fs::path& path) {
   return !text || text->find(kUnwrittenKernel) == std::string::npos;
 }
 
-// Returns true if all files were written, except for a kernel that somebody has written. If a file exists already,
-// writes none, unless --force is given.
+// Returns true if all files were written, except for a kernel that somebody has written. If a file
+// exists already, writes none, unless --force is given.
 bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
   (void)umask(umask(0) | 022);  // files that others can write are not trusted
   for (const SuggestedFile& file : files) {

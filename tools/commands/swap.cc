@@ -43,7 +43,7 @@ std::string destination_of(const ProcessCounters& process, const Options& option
                                                                  : folder.config.path;
 }
 
-// Why root does not repoint a link that a process of `named_by` names; empty if that user could repoint it.
+// Why root does not repoint a link that a process of `named_by` names; empty if that user could.
 std::string distrust_of(const struct stat& link, const struct stat& folder, uid_t named_by) {
   if (geteuid() != 0) return "";
   if (named_by != 0 && named_by != link.st_uid) {
@@ -55,8 +55,8 @@ std::string distrust_of(const struct stat& link, const struct stat& folder, uid_
   return "";
 }
 
-// A new symbolic link that will replace an old one. It is created beside the old one, so that failures are known
-// before any process moves.
+// A new symbolic link that will replace an old one. It is created beside the old one, so that
+// failures are known before any process moves.
 class NewLink {
  public:
   static tl::expected<NewLink, std::string> make(const std::string& link, const std::string& target,
@@ -68,7 +68,7 @@ class NewLink {
     }
     NewLink out;
     out.name_ = link.substr(slash + 1);
-    // Checks and changes use this descriptor, so that both concern the same folder even if the path changes.
+    // Checks and changes use this descriptor, and so the same folder, even if the path changes.
     out.folder_ =
         FileDescriptor(open(link.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct stat folder;
@@ -125,7 +125,7 @@ struct StaleConfig {
   std::optional<NewLink> link;
 };
 
-// What processes that start later with this FIBSHIM_CONFIG will do; nothing if they will use `target`.
+// What processes started later with this FIBSHIM_CONFIG will do; nothing if they use `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
   for (const std::string& folder : split_folders(path)) {
     if (access(path_of_folder(folder).c_str(), F_OK) == 0) continue;
@@ -166,8 +166,8 @@ tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
   return out;
 }
 
-// Repoints the links if --link asks for it, else prints what processes that start later will read. Returns false if a
-// link was not repointed.
+// Repoints the links if --link asks for it, else prints what processes that start later will read.
+// Returns false if a link was not repointed.
 bool settle_stale_configs(std::vector<StaleConfig>* configs) {
   bool is_done = true;
   for (StaleConfig& config : *configs) {
@@ -295,8 +295,8 @@ std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessC
   return move_each(right, processes, move, options.wait.empty() ? nullptr : &deadline);
 }
 
-// True if the result is a success. A process that ends meanwhile needs no move, unless it is a rank of a job: then
-// the job has not moved.
+// True if the result is a success. A process that ends meanwhile needs no move, unless it is a rank
+// of a job: then the job has not moved.
 bool is_fine(const MoveResult& result, const ProcessCounters& process, const Options& options) {
   return result.state == MoveState::moved || result.state == MoveState::asked ||
          result.state == MoveState::would_move || result.state == MoveState::would_stay ||

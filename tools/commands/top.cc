@@ -151,8 +151,8 @@ std::vector<std::string> wrapped(const std::string& text, size_t columns) {
   return out;
 }
 
-// Fits the table into the screen's width. First shortens names, and the commands in the last column; then
-// drops whole columns, the least important first, since a truncated number would mislead.
+// Fits the table into the screen's width. First shortens names, and the commands in the last
+// column; then drops whole columns, the least important first: a truncated number would mislead.
 std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows, size_t columns) {
   constexpr size_t kLeastName = 12;
   const auto width_without = [&rows](size_t kept) {  // of the kept columns except the first
@@ -282,7 +282,8 @@ class Top {
     return is_shown_;
   }
 
-  // Waits until the next reading is due. Returns false to leave; if a signal is the reason, *ended_by is that signal.
+  // Waits until the next reading is due. Returns false to leave; if a signal is the reason,
+  // *ended_by is that signal.
   bool wait(int* ended_by) {
     const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         Seconds(options_.interval_seconds));

@@ -34,8 +34,9 @@ void wait_on(uint32_t* word, uint32_t seen, std::chrono::milliseconds most) {
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
-// The mapped control blocks, in a list that the signal handler searches. The owner of a file can truncate
-// it at any time; access to the missing part raises SIGBUS. The handler then maps zeros there, which mean "no answer".
+// The mapped control blocks, in a list that the signal handler searches. The owner of a file can
+// truncate it at any time; access to the missing part raises SIGBUS. The handler then maps zeros
+// there, which mean "no answer".
 struct MappedRange {
   void* at;
   volatile sig_atomic_t is_cut;
@@ -130,7 +131,7 @@ void copy_text(char (&out)[size], const std::string& text) {
   memcpy(out, text.data(), std::min(text.size(), size - 1));
 }
 
-// The decision that the processes of a job wait for: the file that holds its word, its id, how long they wait.
+// The decision for which the processes of a job wait: its word's file, its id, how long they wait.
 struct Decider {
   std::string file;
   uint64_t id;
@@ -179,15 +180,16 @@ class Asked {
     asked_at_ = ControlClock::now();
   }
 
-  // Settles a process that has no thread to answer yet. The request stays: it is carried out once the thread runs.
+  // Settles a process that has no thread to answer yet. The request stays: it is carried out once
+  // the thread runs.
   void check_watcher() {
     if (result_.state == MoveState::asked && !has_watcher()) {
       settle(MoveState::no_watcher, "it has no thread yet that could move it");
     }
   }
 
-  // Reads the answer; waits a little if there is none. `is_decided`: the decision is made, so "prepared" is not
-  // an answer any more.
+  // Reads the answer; waits a little if there is none. `is_decided`: the decision is made, so
+  // "prepared" is not an answer any more.
   void read_answer(bool is_decided) {
     if (result_.state != MoveState::asked || (is_prepared_ && !is_decided)) return;
     ControlBlock* const block = control();

@@ -58,15 +58,16 @@ class AskingRight {
   FileDescriptor folder_;
 };
 
-// Has the shim of each process record StepTimes (step_times.h), starting anew, or stop recording them.
+// Has the shim of each process record StepTimes (step_times.h) anew, or stop recording them.
 void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted);
 
-// Asks each process separately. Waits for the answers until `deadline`; does not wait if that is null.
+// Asks each process separately. Waits for answers until `deadline`, unless that is null.
 std::vector<MoveResult> move_each(const AskingRight& right,
                                   const std::vector<ProcessCounters>& processes, const Move& move,
                                   const ControlClock::time_point* deadline);
 
-// Asks each process to check one of `interval` launches of the definitions that the glob fits (0: none), and waits.
+// Asks each process to check one of `interval` launches of the definitions that the glob fits (0:
+// none), and waits.
 std::vector<MoveResult> ask_shadow(const AskingRight& right,
                                    const std::vector<ProcessCounters>& processes,
                                    const std::string& definition, uint32_t interval,

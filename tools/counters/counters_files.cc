@@ -96,8 +96,8 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   return "";
 }
 
-// True if the process has created the file and not yet written its header, or died just then: the magic
-// is written last. Such a file holds no counts.
+// True if the process has created the file and not yet written its header, or died just then: the
+// magic is written last. Such a file holds no counts.
 bool is_unbegun(const FileHeader& header) {
   constexpr char kZeros[sizeof header.magic] = {};
   return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
@@ -113,8 +113,8 @@ std::string digest_text(const uint64_t (&digest)[2]) {
   return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
 }
 
-// Reads what the process says about its folder. It writes rarely and briefly. If it died during a write, this
-// returns what had been written by then.
+// Reads what the process says about its folder. It writes rarely and briefly. If it died during a
+// write, this returns what had been written by then.
 bool read_status(int fd, const FileHeader& header, ControlStatus* out) {
   constexpr int kMostAttempts = 100;
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
@@ -205,8 +205,8 @@ std::string left_out(std::string_view what, uint64_t most) {
                      what);
 }
 
-// True if a live process can have created a file of this user. A process that has changed users since then
-// created it as root.
+// True if a live process can have created a file of this user. A process that has changed users
+// since then created it as root.
 bool is_of_process(uint64_t pid, uid_t file_owner) {
   if (file_owner == 0) return true;
   const std::string status = read_small_file(fmt::format("/proc/{}/status", pid));
@@ -393,7 +393,7 @@ std::string exchange_fault(const std::string& path) {
                  : "";
 }
 
-// Finds the folder's owner and sets its fields accordingly. Returns why the folder is not even read, or "".
+// Finds the folder's owner and sets its fields accordingly. Returns why it is not even read, or "".
 std::string judge_folder(const std::string& path, OpenFolder* folder) {
   struct stat status;
   if (fstat(folder->fd.get(), &status) != 0) return strerror(errno);
@@ -526,8 +526,9 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
 }
 
 Writer find_writer(int fd) {
-  // A read lease is refused while any process has the file open for writing. The lease is released at once. If a
-  // process opens the file for writing in between, it waits until then; the signal that reports it is ignored.
+  // A read lease is refused while any process has the file open for writing. The lease is released
+  // at once. If a process opens the file for writing in between, it waits until then; the signal
+  // that reports it is ignored.
   signal(SIGIO, SIG_IGN);
   if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
     fcntl(fd, F_SETLEASE, F_UNLCK);

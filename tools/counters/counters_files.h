@@ -1,6 +1,6 @@
-// Reads the counters files of a FIBSHIM_STATS_DIR (shim/abi/counters_format.h) while their writers run,
-// and after they died. A file is untrusted: every number in it is checked before it is
-// used, and a file that fails a check is refused with a reason, never read in part. Files are read with
+// Reads the counters files of a FIBSHIM_STATS_DIR (shim/abi/counters_format.h) while their writers
+// run, and after they died. A file is untrusted: every number in it is checked before it is used,
+// and a file that fails a check is refused with a reason, never read in part. Files are read with
 // pread, not mapped, so that a file truncated meanwhile is an error and not a SIGBUS.
 #pragma once
 
@@ -41,13 +41,13 @@ struct FolderInForce {
   uint64_t refused_count = 0;
   std::string refusal;  // why the last folder was refused; empty if it was not
   std::string job;      // the job that the process is a rank of; may be empty
-  // Loaded images and the bytes of their files; "kept": those of them that only earlier folders have used.
+  // Loaded images and the bytes of their files; "kept": those that only earlier folders have used.
   uint64_t image_count = 0, image_bytes = 0;
   uint64_t kept_image_count = 0, kept_image_bytes = 0;
 };
 
-// `launches`: launches of kernels, and kernel nodes of instantiated graphs. `executions`: runs of kernels; a launch
-// runs its kernel once, a node runs its kernel each time that its graph is launched.
+// `launches`: launches of kernels, and kernel nodes of instantiated graphs. `executions`: runs of
+// kernels; a launch runs its kernel once, a node each time that its graph is launched.
 struct LaunchNumbers {
   uint64_t launches = 0;
   uint64_t nodes = 0;  // those of the launches that are nodes
@@ -101,28 +101,29 @@ struct CountersFolder {
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
   size_t foreign_count = 0;                // files of other users, which were not read
-  // Why processes of the folder's owner, or of the reader, do not write counters to it; empty: they do.
+  // Why processes of the folder's owner, or of the reader, write no counters to it; empty: they do.
   std::string refusal;
   bool is_anothers = false;  // the reason: it is another user's, whose own processes write there
 };
 
-// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read. It is not an
-// error if the folder does not exist.
+// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read.
+// It is not an error if the folder does not exist.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
 
-// Why a process of this user would not write counters there, by the shim's own rules; empty: it would. The folder
-// need not exist.
+// Why a process of this user would not write counters there, by the shim's own rules; empty: it
+// would. The folder need not exist.
 std::string why_no_counters(const std::string& folder);
 
-// A folder that may belong to anybody: the default one lies where every user can create names, and in one with
-// the sticky bit every user may write counters.
+// A folder that may belong to anybody: the default one lies where every user can create names, and
+// in one with the sticky bit every user may write counters.
 struct OpenFolder {
   FileDescriptor fd;  // invalid: the folder does not exist
   uid_t owner = 0;
   std::string change_fault;  // why nothing in it is changed and no process asked; empty: allowed
   std::vector<std::string> names;  // of counters files, sorted
 
-  // True if files of this user are read: our own, root's and those of the folder's owner. Root reads everybody's.
+  // True if files of this user are read: our own, root's and those of the folder's owner. Root
+  // reads everybody's.
   bool is_read(uid_t file_owner) const;
 };
 tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder);
@@ -134,8 +135,9 @@ bool is_ours_to_change(uid_t file_owner);
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name);
 
-// How much one reading of a folder may still read and keep, of all files together: a user who may write there
-// can create any number of files, of any size. Tables and JSON take several times the memory that is kept.
+// How much one reading of a folder may still read and keep, of all files together: a user who may
+// write there can create any number of files, of any size. Tables and JSON take several times the
+// memory that is kept.
 struct ReadingBudget {
   static constexpr uint64_t kMostReadBytes = uint64_t{2} << 30;  // of series and counters
   static constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
@@ -143,7 +145,7 @@ struct ReadingBudget {
   uint64_t kept_left = kMostKeptBytes;
 };
 
-// The same for an open file. `name` is used in messages. Charges the bytes read and kept to the budget.
+// The same for an open file. `name` is for messages. Charges the bytes read and kept to the budget.
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
     int fd, const std::string& name, ReadingBudget* budget = nullptr);
 
@@ -152,7 +154,7 @@ struct ProcessIdentity {
   uint64_t start_time;
 };
 
-// Parses "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; nothing for other names.
+// Parses "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; else nothing.
 std::optional<ProcessIdentity> identity_in_file_name(std::string_view name);
 
 // True if a process of this pid and start time is running now. A zombie is not.

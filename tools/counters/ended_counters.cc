@@ -19,7 +19,7 @@ FileDescriptor open_file(const OpenFolder& folder, const std::string& name) {
       openat(folder.fd.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-// Marks a file that is seen for the first time. Its writer is gone, so the modification time stays as set here.
+// Marks a file that is seen first. Its writer is gone, so the modification time stays as set here.
 bool is_old(int fd, const struct stat& status) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

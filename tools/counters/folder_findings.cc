@@ -12,7 +12,7 @@ bool is_of(const FolderInQuestion& folder, const ProcessCounters& process, uint3
   const ConfigIdentity& identity = process.configs[config];
   if (identity.path == "(other)") return true;  // any of the folders for which there was no room
   if (identity.digest != folder.digest) return false;
-  // Launches without a solution's name may belong to the folder, too. A name that fills its field may be cut.
+  // Launches without a solution's name may belong to it. A name that fills its field may be cut.
   return folder.share == 0 || solution.empty() ||
          solution.size() + 1 >= sizeof SeriesEntry::solution ||
          solution.ends_with(share_text(folder.share));

@@ -1,5 +1,6 @@
-// The failures of one folder's solutions in a process that has used several folders: launches that failed, and
-// findings of shadow checks. For `rollout`, which judges the folder that it moves to, not the one before.
+// The failures of one folder's solutions in a process that has used several folders: launches that
+// failed, and findings of shadow checks. For `rollout`, which judges the folder that it moves to,
+// not the one before.
 #pragma once
 
 #include "tools/counters/counters_files.h"

@@ -1,5 +1,5 @@
-// Which folders processes use, how often they have moved, and which images of earlier folders stay in memory. For
-// `stats`, `top` and `inspect`.
+// Which folders processes use, how often they have moved, and which images of earlier folders stay
+// in memory. For `stats`, `top` and `inspect`.
 #pragma once
 
 #include <map>
@@ -22,11 +22,11 @@ FolderTotals folder_totals(const std::vector<ProcessCounters>& processes);
 // "on", "off", "refused".
 const char* folder_state_name(FolderState state);
 
-// "2 processes in /a (0123456789ab), 1 off, 1 refused; 3 moves, 1 refusal"; empty if no live process has ever
-// moved or been refused a folder.
+// "2 processes in /a (0123456789ab), 1 off, 1 refused; 3 moves, 1 refusal"; empty if no live
+// process has ever moved or been refused a folder.
 std::string folder_words(const std::vector<ProcessCounters>& processes);
 
-// "12 images loaded (1.4 MiB), 3 of them (0.2 MiB) kept from folders before"; empty if there is none.
+// "12 images loaded (1.4 MiB), 3 of them (0.2 MiB) kept from folders before"; may be empty.
 std::string image_words(const std::vector<ProcessCounters>& processes);
 
 nlohmann::ordered_json folder_to_json(const FolderInForce& folder);

@@ -46,12 +46,12 @@ void add_filter_options(CommandLine* line, LaunchFilter* filter);
 bool is_wanted(const LaunchFilter& filter, const std::string& definition,
                const std::string& pattern);
 
-// Removes the counts that are not wanted, in place. Returns the wanted pids that do not exist, and adds
-// to *unattributed the launches that --device leaves out only because their device is not known.
+// Removes the counts that are not wanted, in place. Returns the wanted pids that do not exist, and
+// adds to *unattributed the launches that --device leaves out because their device is unknown.
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,
                                    uint64_t* unattributed);
 
-// Hits first, then the other outcomes in the table's order; within one outcome the largest count first.
+// Hits first, then the other outcomes in the table's order; within each the largest count first.
 std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, LaunchNumbers>& counts);
 
 std::map<LaunchKey, LaunchNumbers> counts_of(const ProcessCounters& process);

@@ -54,7 +54,7 @@ bool is_fallback(uint32_t outcome) {
          outcome == static_cast<uint32_t>(Outcome::shadowed);
 }
 
-// The most frequent outcome besides hits, launches that hits absorbed, and launches of unknown kernels.
+// The most frequent outcome besides hits, absorbed launches and launches of unknown kernels.
 std::string main_reason(const LaunchGroup& group) {
   uint64_t most = 0;
   std::string out = "-";

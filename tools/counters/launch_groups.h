@@ -1,5 +1,6 @@
-// Groups launches by one property (definition, process, ...), with a line for each group: launches, executions in
-// all and per second, the share of hits, and the main reason of the others. For `stats --by` and `top`.
+// Groups launches by one property (definition, process, ...), with a line for each group: launches,
+// executions in all and per second, the share of hits, and the main reason of the others. For
+// `stats --by` and `top`.
 #pragma once
 
 #include <chrono>
@@ -58,8 +59,8 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups);
 
-// Rows for format_table(), the heading first. The columns are sorted by falling importance, except for a process's
-// command line, which comes last. With a column of rates if has_rates.
+// Rows for format_table(), the heading first. The columns are sorted by falling importance, except
+// for a process's command line, which comes last. With a column of rates if has_rates.
 std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,
                                                  bool has_rates);
 

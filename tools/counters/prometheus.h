@@ -1,9 +1,10 @@
 // The counters in the Prometheus text format, version 0.0.4: for `stats --prometheus`, for node
 // exporter's textfile collector and for `serve`.
 //
-// Every series of launches has the labels pid and start_time of its process: a process only counts up, so
-// PromQL's sum(increase(...)) is right while processes come and go. The number of series is bounded, since labels
-// are names from config folders: beyond the limit a process's counts are added up under "(other)".
+// Every series of launches has the labels pid and start_time of its process: a process only counts
+// up, so PromQL's sum(increase(...)) is right while processes come and go. The number of series is
+// bounded, since labels are names from config folders: beyond the limit a process's counts are
+// added up under "(other)".
 #pragma once
 
 #include <stddef.h>

@@ -18,7 +18,8 @@ std::string reasons_of(const ShadowNumbers& numbers) {
   return out;
 }
 
-// Checks by the error of their worst element, as a share of the tolerance: "<=0.1: 9, >10: 1"; "-" without checks.
+// Checks by the error of their worst element, as a share of the tolerance: "<=0.1: 9, >10: 1"; "-"
+// without checks.
 std::string histogram_of(const ShadowNumbers& numbers) {
   std::string out;
   for (uint32_t i = 0; i < kShadowBuckets; ++i) {

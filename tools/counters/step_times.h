@@ -1,5 +1,5 @@
-// How long the steps of processes take: the intervals between launches of one executable graph. The shim counts them
-// while it is asked to (time_steps() in control.h).
+// How long the steps of processes take: the intervals between launches of one executable graph. The
+// shim counts them while it is asked to (time_steps() in control.h).
 #pragma once
 
 #include <string>

@@ -29,11 +29,13 @@
 namespace fibshim::tools {
 namespace {
 
-// Limits for the unpacked size of all compressed images of a file, since a few bytes can unpack to gigabytes:
-// kMaxUnpackedBytes plus this multiple of the file's size. nvcc's images stay below 20 times the file.
+// Limits for the unpacked size of all compressed images of a file, since a few bytes can unpack to
+// gigabytes: kMaxUnpackedBytes plus this multiple of the file's size. nvcc's images stay below 20
+// times the file.
 constexpr uint64_t kMaxUnpackedShare = 256;
 constexpr uint64_t kMaxUnpackedBytes = uint64_t{64} << 20;
-// Starts one more thread for each so many bytes to unpack. Each thread holds an image of up to kMaxImageBytes.
+// Starts one more thread for each so many bytes to unpack. Each thread holds an image of up to
+// kMaxImageBytes.
 constexpr uint64_t kBytesPerThread = uint64_t{8} << 20;
 constexpr uint64_t kMaxThreads = 16;
 
@@ -216,8 +218,8 @@ Result<void> Reading::add_fatbin(std::string_view region, const std::string& pla
   return {};
 }
 
-// Adds a section of fatbins, one for each source file of the library. Each is a module of its own to the
-// driver, and to patterns that require an image. There is padding between them.
+// Adds a section of fatbins, one for each source file of the library. Each is a module of its own
+// to the driver, and to patterns that require an image. There is padding between them.
 void Reading::add_fatbins(std::string_view section, const std::string& name) {
   const std::string_view magic("\x50\xed\x55\xba");
   size_t at = 0;
@@ -263,7 +265,7 @@ void Reading::add_packed_cubins(std::string_view section, const std::string& nam
   }
 }
 
-// Adds a host program or library: the libraries that it links, and the fatbins that nvcc put into it.
+// Adds a host program or library: the libraries that it links, and its fatbins from nvcc.
 Result<void> Reading::add_host_elf() {
   elf_version(EV_CURRENT);
   // libelf takes a pointer to non-const, but only reads memory that was opened this way.
@@ -367,7 +369,7 @@ void Reading::read_entries() {
   drop_unwanted();
 }
 
-// Reports problems and whether there is any GPU code. Then removes the entries without wanted kernels.
+// Reports problems, and whether there is GPU code. Then removes entries without wanted kernels.
 void Reading::drop_unwanted() {
   for (size_t i = 0; i < out_.fatbins.size(); ++i) {
     std::vector<EntryContents>& entries = out_.fatbins[i].entries;

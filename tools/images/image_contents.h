@@ -1,5 +1,6 @@
-// Reads the contents of GPU images, and of host programs and libraries that contain images. The bytes may be damaged
-// or hostile: an inconsistency is an Error, or a problem of the image in which it is; other images are still read.
+// Reads the contents of GPU images, and of host programs and libraries that contain images. The
+// bytes may be damaged or hostile: an inconsistency is an Error, or a problem of the image in which
+// it is; other images are still read.
 #pragma once
 
 #include <optional>
@@ -10,8 +11,8 @@
 
 namespace fibshim::tools {
 
-// Which kernels are wanted: those whose name, mangled or readable, fits one of the globs; all if there is none.
-// A glob that begins with re:, glob: or demangled: is read as a pattern's symbol.
+// Which kernels are wanted: those whose name, mangled or readable, fits one of the globs; all if
+// there is none. A glob that begins with re:, glob: or demangled: is read as a pattern's symbol.
 using KernelGlobs = std::vector<std::string>;
 
 // What is wrong with one of the globs, or "".
@@ -63,8 +64,8 @@ struct ImageContents {
   std::vector<std::string> problems;
 };
 
-// Uses all processors of the process if there is enough to unpack. Computes SHA-256 sums of the entries only if
-// wants_sums: they take as long as unpacking.
+// Uses all processors of the process if there is enough to unpack. Computes SHA-256 sums of the
+// entries only if wants_sums: they take as long as unpacking.
 Result<ImageContents> read_image(std::string_view bytes, const KernelGlobs& globs, bool wants_sums);
 
 // Caches demangled names: libraries contain every kernel once for each of six GPUs or more.

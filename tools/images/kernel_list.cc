@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 constexpr std::string_view kTableHead = "fibshim kernels 1: ";
 
-// Removes the text up to the separator, and the separator, from *text. Returns the text before the separator.
+// Removes the text up to the separator, and the separator, from *text. Returns that text.
 std::string_view pop_until(std::string_view* text, char separator) {
   const std::string_view head = text->substr(0, text->find(separator));
   text->remove_prefix(std::min(text->size(), head.size() + 1));

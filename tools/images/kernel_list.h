@@ -1,10 +1,10 @@
-// Lists the kernels of engines, for `check --against`: from libraries and images, folders of them, and the tables
-// that tests/engines writes.
+// Lists the kernels of engines, for `check --against`: from libraries and images, folders of them,
+// and the tables that tests/engines writes.
 //
 // A table is text: the line "fibshim kernels 1: ENGINE", then one line for each kernel,
 //   VERSION[,VERSION...] OFFSET:SIZE[,OFFSET:SIZE...] SYMBOL [CODE]
-// with "-" in place of the offsets for a kernel without parameters. CODE, "code:" and 32 digits, is there for kernels
-// that are compiled at run time. The input is untrusted: an inconsistency is an Error.
+// with "-" in place of the offsets for a kernel without parameters. CODE, "code:" and 32 digits, is
+// there for kernels that are compiled at run time. Faults in the (untrusted) input are Errors.
 #pragma once
 
 #include <stdint.h>

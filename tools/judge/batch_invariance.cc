@@ -47,8 +47,8 @@ struct Finding {
   }
 };
 
-// How the rows of a batch lie in a buffer: a row has `outer` pieces of `row_bytes`. If row_bytes is 0, the buffer has
-// no rows and is the same for all batches.
+// How the rows of a batch lie in a buffer: a row has `outer` pieces of `row_bytes`. If row_bytes is
+// 0, the buffer has no rows and is the same for all batches.
 struct Layout {
   const BufferSpec* spec = nullptr;
   size_t outer = 1, row_bytes = 0, bytes = 0;  // bytes: of all rows
@@ -198,8 +198,8 @@ class RowRun {
     return {};
   }
 
-  // Copies rows between the first `count` places of a batch and the pool, there from row `first` on. After the last
-  // row of the pool comes row 0.
+  // Copies rows between the first `count` places of a batch and the pool, there from row `first`
+  // on. After the last row of the pool comes row 0.
   Result<void> move_rows(const Layout& layout, int64_t size, int64_t first, int64_t count,
                          bool is_to_pool) {
     const int64_t before_end = std::min(count, row_count_ - first);
@@ -218,7 +218,7 @@ class RowRun {
     return {};
   }
 
-  // Queues one launch of `size` rows from row `first` on. Keeps the results of the first `count` places.
+  // Queues one launch of `size` rows from row `first` on. Keeps the first `count` results.
   Result<void> compute(const Launch& launch, int64_t size, int64_t first, int64_t count) {
     for (const Layout& layout : layouts_) {
       if (layout.row_bytes == 0 || !layout.spec->shares.empty()) continue;
@@ -234,7 +234,8 @@ class RowRun {
     return {};
   }
 
-  // Compares the results of all rows in batches of `size` with the known ones. The first batch began with row `begin`.
+  // Compares the results of all rows in batches of `size` with the known ones. The first batch
+  // began with row `begin`.
   Result<void> compare(int64_t size, int64_t begin, Rows* rows, Finding* finding) {
     FIBSHIM_TRY(gpu_->synchronize());
     for (const Layout& layout : layouts_) {

@@ -1,14 +1,16 @@
-// Launches a solution as the shim would: a launch of the kernel that a pattern describes goes through the shim's plan.
+// Launches a solution as the shim would: a launch of the kernel that a pattern describes goes
+// through the shim's plan.
 //
-// A Call makes the launch that its pattern describes: parameters, geometry and captures in which each value
-// of the pattern is where the pattern reads it. plan_launch() says what is launched instead, and exactly
-// that runs. A value comes from the first of these sources that has it: the definition, the pattern or the "verify"
-// block; what the other values imply; a "where" that leaves only one value; what its name usually means; a recorded
-// launch. If the solution needs a value that no source gives, the error says what to write.
+// A Call makes the launch that its pattern describes: parameters, geometry and captures in which
+// each value of the pattern is where the pattern reads it. plan_launch() says what is launched
+// instead, and exactly that runs. A value comes from the first of these sources that has it: the
+// definition, the pattern or the "verify" block; what the other values imply; a "where" that leaves
+// only one value; what its name usually means; a recorded launch. If the solution needs a value
+// that no source gives, the error says what to write.
 //
-// Patterns call a solution in different ways, with other literals or with one buffer as input and output: each
-// way is a Variant, and all are judged. Patterns that call it alike are twins: each is planned, all must lead
-// to one launch, and that is made once.
+// Patterns call a solution in different ways, with other literals or with one buffer as input and
+// output: each way is a Variant, and all are judged. Patterns that call it alike are twins: each is
+// planned, all must lead to one launch, and that is made once.
 #pragma once
 
 #include "tools/judge/gpu.h"
@@ -37,24 +39,24 @@ class Call {
   Call(const Subject& subject, const Variant& variant, const Snapshot& snapshot,
        const std::vector<tools::KernelRecord>& recorded);
 
-  // Adds the scalars that the definition does not name to data->scalars, unless they are there already. `run`: each
-  // run has other seeds.
+  // Adds the scalars that the definition does not name to data->scalars, unless they are there
+  // already. `run`: each run has other seeds.
   void add_scalars(int run, CaseData* data) const;
 
-  // Buffers for these axes, inputs first. It is an error if the solution does not take an output of the definition;
-  // other outputs that it does not take are left out. `for_original`: also those that only the pattern's kernel
-  // takes, if their shape is known.
+  // Buffers for these axes, inputs first. It is an error if the solution does not take an output of
+  // the definition; other outputs that it does not take are left out. `for_original`: also those
+  // that only the pattern's kernel takes, if their shape is known.
   Result<std::vector<BufferSpec>> buffers(const AxisValues& axes, bool for_original = false) const;
 
-  // The launch that the shim would make; nothing if it would run the original, and then *reason says why.
-  // `addresses`: of every buffer. Fails if a name has no value, if the launch leads to another binding, if the fast
-  // form differs from the plan, and if twins differ.
+  // The launch that the shim would make; nothing if it would run the original, and then *reason
+  // says why. `addresses`: of every buffer. Fails if a name has no value, if the launch leads to
+  // another binding, if the fast form differs from the plan, and if twins differ.
   Result<std::optional<Launch>> resolve(const CaseData& data,
                                         const std::map<std::string, uint64_t>& addresses,
                                         std::string* reason) const;
 
-  // The recorded launch with these values and buffers in it, and the launch that replaces it; nothing and *reason as
-  // in resolve(). Fails if one of the recorded launch's buffers is not known.
+  // The recorded launch with these values and buffers in it, and the launch that replaces it;
+  // nothing and *reason as in resolve(). Fails if one of its buffers is not known.
   struct Pair {
     Launch original, replacement;
   };

@@ -22,7 +22,8 @@ bool holds(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// For an axis named A_x_B, the value of the constant axis B, of which all sizes are multiples; 1 for other axes.
+// For an axis named A_x_B, the value of the constant axis B, of which all sizes are multiples; 1
+// for other axes.
 int64_t unit_of(const Definition& definition, const std::string& axis) {
   const size_t at = axis.rfind("_x_");
   if (at == std::string::npos) return 1;
@@ -105,7 +106,8 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
       axes[name] = sizes[rest % sizes.size()];
       rest /= sizes.size();
     }
-    // The axes step through their sizes together, each shifted by one, so that not all are one, or odd, at once.
+    // The axes step through their sizes together, each shifted by one: not all are one, or odd, at
+    // once.
     size_t shift = 0;
     for (const auto& [name, sizes] : usual) axes[name] = sizes[(i + shift++) % sizes.size()];
     AxisValues all = axes;

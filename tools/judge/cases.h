@@ -25,12 +25,12 @@ struct JudgeOptions {
   bool checks_batch_invariance = false;
 };
 
-// Adds the sizes around each number in the solution's `when` clauses: there another solution takes over.
+// Adds the sizes around each number in `when` clauses: there another solution takes over.
 void add_bounds(const SolutionSpec& solution, const std::string& axis, std::vector<int64_t>* sizes);
 
-// The cases of a definition. Explicit values (of the command line, else of the "verify" block) are used in all
-// combinations; the other axes get usual sizes. `verify` adds the recorded cases. `bench` uses only the recorded
-// ones, if there are any and no value is explicit.
+// The cases of a definition. Explicit values (of the command line, else of the "verify" block) are
+// used in all combinations; the other axes get usual sizes. `verify` adds the recorded cases.
+// `bench` uses only the recorded ones, if there are any and no value is explicit.
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
                                  const std::vector<Workload>& recorded);
 

@@ -1,8 +1,9 @@
-// Decides whether an output is right, by the rule of FlashInfer-Bench: with abs = |x - y| and rel = abs / (|y| + 1e-8),
-// an element is bad if abs > atol and rel > rtol; an output passes if the share of good elements
-// reaches required_matched_ratio. A single value that is not finite where the reference is finite fails the output,
-// whatever the ratio. Because zeros pass that rule in place of tiny outputs (probabilities), a floating-point output
-// must also have a cosine of 0.999 with the reference.
+// Decides whether an output is right, by the rule of FlashInfer-Bench: with abs = |x - y| and rel =
+// abs / (|y| + 1e-8), an element is bad if abs > atol and rel > rtol; an output passes if the share
+// of good elements reaches required_matched_ratio. A single value that is not finite where the
+// reference is finite fails the output, whatever the ratio. Because zeros pass that rule in place
+// of tiny outputs (probabilities), an output of floats must also have a cosine of 0.999 with the
+// reference.
 #pragma once
 
 #include <string>
@@ -18,8 +19,7 @@ struct Tolerance {
   double min_cosine = 0.999;
 };
 
-// FlashInfer's tolerances by dtype: float32 1e-5, float16 1e-3, bfloat16 1e-2, fp8 1e-1; integers must be
-// exact.
+// FlashInfer's tolerances: float32 1e-5, float16 1e-3, bfloat16 1e-2, fp8 1e-1; integers are exact.
 Tolerance default_tolerance(const ElementType& type);
 
 // The errors of one output, in one run or in several together.

@@ -1,4 +1,4 @@
-// A launch of the kernel that a pattern describes, as the shim would see it, and the shim's plan for it.
+// A launch of the kernel that a pattern describes, as the shim would see it, and the plan for it.
 #pragma once
 
 #include "shim/plan/plan.h"
@@ -10,8 +10,9 @@ namespace fibshim::judge {
 
 class DescribedLaunch {
  public:
-  // The parameters are the pattern's "params"; without these they are as large as the pattern's reads require.
-  // `recorded`: a launch whose geometry and values are used unless others are stored; or null.
+  // The parameters are the pattern's "params"; without these they are as large as the pattern's
+  // reads require. `recorded`: a launch whose geometry and values are used unless others are
+  // stored; or null.
   DescribedLaunch(const PatternSpec& pattern, const RecordedLaunch* recorded);
   DescribedLaunch(const DescribedLaunch&) = delete;
   DescribedLaunch& operator=(const DescribedLaunch&) = delete;
@@ -32,9 +33,9 @@ class DescribedLaunch {
   // The launch itself; of each parameter at most the first 8 bytes.
   Launch original() const;
 
-  // What the shim launches instead; nothing if it runs the original or another of the definition's solutions,
-  // and then *reason says why. Fails if the plan leads to another binding than the variant's, or if the fast form
-  // differs from the plan.
+  // What the shim launches instead; nothing if it runs the original or another of the definition's
+  // solutions, and then *reason says why. Fails if the plan leads to another binding than the
+  // variant's, or if the fast form differs from the plan.
   Result<std::optional<Launch>> plan(const Snapshot& snapshot, const Variant& variant,
                                      std::string* reason);
 

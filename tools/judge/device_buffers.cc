@@ -7,8 +7,8 @@
 namespace fibshim::judge {
 namespace {
 
-// Guard zones before and after every buffer hold values that are NaN in every floating-point type of two or
-// four bytes: a kernel that reads them computes NaN, a kernel that writes them is found.
+// Guard zones before and after every buffer hold values that are NaN in every floating-point type
+// of two or four bytes: a kernel that reads them computes NaN, a kernel that writes them is found.
 constexpr size_t kGuardBytes = 4096;
 constexpr uint32_t kGuardWord = 0xffc1ffc1;
 constexpr size_t kWord = sizeof kGuardWord;

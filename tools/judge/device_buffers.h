@@ -7,7 +7,8 @@ namespace fibshim::judge {
 
 class DeviceBuffers {
  public:
-  // The value of every byte of an output before a run: NaN in every floating-point type, -1 in every integer type.
+  // The value of every byte of an output before a run: NaN in every floating-point type, -1 in
+  // every integer type.
   static constexpr uint8_t kPoison = 0xff;
 
   struct Item {
@@ -30,7 +31,7 @@ class DeviceBuffers {
   // Fills guard zones and buffers with their patterns, then copies the inputs.
   Result<void> prepare(const CaseData& data);
 
-  // A message if a guard zone was written, or if an input was changed in which no output is; else "".
+  // A message if a guard zone was written, or an input in which no output is was changed; else "".
   Result<std::string> find_overrun();
   Result<std::string> find_changed_input(const CaseData& data);
 

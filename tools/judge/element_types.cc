@@ -78,7 +78,7 @@ struct SmallFloat {
     const int lowest_unit = 1 - bias() - fraction_bits;
     if (unit < lowest_unit) unit = lowest_unit;
     const double steps = nearbyint(ldexp(magnitude, -unit));  // ties to even: the default mode
-    // A whole number of units; subnormal below 2^fraction_bits. A carry moves into the exponent by itself.
+    // A whole number of units; subnormal below 2^fraction_bits. A carry moves into the exponent.
     const auto bits =
         static_cast<uint64_t>(steps) + (static_cast<uint64_t>(unit - lowest_unit) << fraction_bits);
     if (bits > largest()) {

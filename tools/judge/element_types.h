@@ -1,5 +1,5 @@
-// Converts elements of every dtype to doubles and back, to make inputs and judge outputs.
-// Values are rounded to nearest, ties to even, after rounding to float32, as kernels do; the fp8 types
+// Converts elements of every dtype to doubles and back, to make inputs and judge outputs. Values
+// are rounded to nearest, ties to even, after rounding to float32, as kernels do; the fp8 types
 // saturate, as the hardware's conversions do.
 #pragma once
 

@@ -66,7 +66,8 @@ struct Gpu::Driver {
 #define FIBSHIM_CALL(name, ...) driver_->check(driver_->name##_call(__VA_ARGS__), #name)
 
 Gpu::Gpu() : driver_(std::make_unique<Driver>()) {}
-// The end of the process frees the context and all that belongs to it: a context that faulted cannot be cleaned up.
+// The end of the process frees the context and all that belongs to it: a context that faulted
+// cannot be cleaned up.
 Gpu::~Gpu() = default;
 
 const DeviceInfo& Gpu::info() const { return driver_->info; }
@@ -172,8 +173,8 @@ Result<void> Gpu::release(CUdeviceptr memory) { return FIBSHIM_CALL(cuMemFree, m
 
 Result<void> Gpu::to_device(CUdeviceptr to, const void* from, size_t bytes) {
   if (bytes == 0) return {};
-  // From pageable memory cuMemcpyHtoD may return while the last part is under way, and our stream does not wait
-  // for others. So this copies in our stream, and synchronises.
+  // From pageable memory cuMemcpyHtoD may return while the last part is under way, and our stream
+  // does not wait for others. So this copies in our stream, and synchronises.
   FIBSHIM_TRY(FIBSHIM_CALL(cuMemcpyHtoDAsync, to, from, bytes, driver_->stream));
   return synchronize();
 }

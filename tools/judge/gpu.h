@@ -1,6 +1,6 @@
 // The GPU, through the driver that is found at run time: the program builds and starts without one.
-// One context on one device, with one stream. Only for worker processes: a kernel that faults destroys
-// the context of its process.
+// One context on one device, with one stream. Only for worker processes: a kernel that faults
+// destroys the context of its process.
 #pragma once
 
 #include <array>
@@ -56,8 +56,8 @@ class Gpu {
   Result<void> launch(CUfunction kernel, const Launch& launch);
   Result<void> synchronize();
 
-  // The milliseconds that each repetition of `work` takes on the device, measured by events around it. `before`
-  // runs ahead of the first event each time.
+  // The milliseconds that each repetition of `work` takes on the device, measured by events around
+  // it. `before` runs ahead of the first event each time.
   template <class Before, class Work>
   Result<std::vector<double>> time(int repetitions, const Before& before, const Work& work) {
     for (int i = 0; i < repetitions; ++i) {

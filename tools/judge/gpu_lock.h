@@ -1,5 +1,6 @@
-// A lock between processes, so that nothing else of ours runs on a GPU while `bench` times on it. `bench` holds it
-// alone; several `verify` may share it. The kernel releases it when the holder ends, however it ends.
+// A lock between processes, so that nothing else of ours runs on a GPU while `bench` times on it.
+// `bench` holds it alone; several `verify` may share it. The kernel releases it when the holder
+// ends, however it ends.
 #pragma once
 
 #include <string>

@@ -86,8 +86,8 @@ void fill_rotations(Tensor* tensor) {
   }
 }
 
-// Slots of a paged cache, all different: with two tokens in one slot, either could remain. Every seventh token has no
-// slot (-1).
+// Slots of a paged cache, all different: with two tokens in one slot, either could remain. Every
+// seventh token has no slot (-1).
 Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* tensor) {
   const DefinitionArgument* const cache = request.definition.find_argument("key_cache");
   if (cache == nullptr || cache->shape.size() < 2) {

@@ -2,10 +2,10 @@
 // (weights around one, positions inside the cache, probabilities that sum to one). Deterministic: the
 // same case and run give the same bytes anywhere.
 //
-// The runs of one case differ in values and in scale, so that a kernel that returns an earlier result
-// or ignores eps is found. The scales are: normal; a thousandth of that, where eps weighs as much as the
-// squares; and normal with outliers, as activations have them. Every run has a row of zeros if there are
-// several rows.
+// The runs of one case differ in values and in scale, so that a kernel that returns an earlier
+// result or ignores eps is found. The scales are: normal; a thousandth of that, where eps weighs as
+// much as the squares; and normal with outliers, as activations have them. Every run has a row of
+// zeros if there are several rows.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct InputRequest {
   std::string_view op;
   const AxisValues& axes;
   int run = 0;
-  // The range that a "verify" block gives an integer input; an empty one if it gives none. May be null.
+  // The range that a "verify" block gives an integer input; empty if it gives none. May be null.
   std::function<Result<IntegerRange>(std::string_view name)> range_of;
 };
 

@@ -1,9 +1,10 @@
-// Uses the kernel that a pattern recognises as the reference for its replacement. It is launched from the image that
-// `fibshim record` kept, as it was recorded, on buffers of the judge.
+// Uses the kernel that a pattern recognises as the reference for its replacement. It is launched
+// from the image that `fibshim record` kept, as it was recorded, on buffers of the judge.
 //
-// A recording has the geometries of a kernel's launches and the values of each parameter, but not which belong
-// together. A value that was counted as often as a geometry is assumed to belong to it; otherwise all are tried, and
-// a launch that leaves part of an output unwritten is taken to be one that was never made.
+// A recording has the geometries of a kernel's launches and the values of each parameter, but not
+// which belong together. A value that was counted as often as a geometry is assumed to belong to
+// it; otherwise all are tried, and a launch that leaves part of an output unwritten is taken to be
+// one that was never made.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -28,8 +29,8 @@ struct OriginalRequest {
   std::string recording;  // its path, beside which the images are
 };
 
-// The recorded launches that the shim would give to this solution, the most frequent ones first. If there are none,
-// *why says what is missing.
+// The recorded launches that the shim would give to this solution, the most frequent ones first. If
+// there are none, *why says what is missing.
 std::vector<Workload> original_cases(const OriginalRequest& request, uint32_t solution,
                                      std::string* why);
 

@@ -11,8 +11,8 @@
 namespace fibshim::judge {
 namespace {
 
-// True if an element is still as DeviceBuffers::prepare() filled it. Always false for types in which a result can look
-// like that.
+// True if an element is still as DeviceBuffers::prepare() filled it. Always false for types in
+// which a result can look like that.
 bool has_poison(const Tensor& tensor) {
   const size_t bytes = tensor.type->bytes;
   if (!tensor.type->is_floating || bytes < 2) return false;

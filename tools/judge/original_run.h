@@ -1,11 +1,12 @@
-// Runs originals, whose outputs are what their replacements must write (original.h). For worker processes.
+// Runs originals, whose outputs their replacements must equal (original.h). For workers.
 #pragma once
 
 #include "tools/judge/device_buffers.h"
 
 namespace fibshim::judge {
 
-// A worker prints this before it launches an original. If it is the last output, the original ended the worker.
+// A worker prints this before it launches an original. If it is the last output, the original ended
+// it.
 inline constexpr char kOriginalRuns[] = "(the original kernel was running)\n";
 
 struct OriginalAnswer {

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Reads requests, one JSON object a line, and answers each with one: {} or {"error": ...}. The
-// reference may print: so file descriptor 1 is redirected to stderr, and answers go to a copy of the old one.
+// reference may print: so descriptor 1 is redirected to stderr, and answers go to a copy of it.
 constexpr char kScript[] = R"py(
 import json, os, struct, sys, traceback
 answers = os.fdopen(os.dup(1), "w")

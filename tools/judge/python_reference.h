@@ -15,15 +15,15 @@ namespace fibshim::judge {
 
 class PythonReference {
  public:
-  // Fails if the interpreter cannot be started or has no torch, or if the reference does not compile.
+  // Fails if the interpreter cannot start or has no torch, or if the reference does not compile.
   static Result<std::unique_ptr<PythonReference>> start(const std::string& python,
                                                         const Definition& definition);
   ~PythonReference();
   PythonReference(const PythonReference&) = delete;
   PythonReference& operator=(const PythonReference&) = delete;
 
-  // The outputs, by name, as float64. Floating-point inputs are passed in their own type; the reference chooses the
-  // type in which it computes.
+  // The outputs, by name, as float64. Floating-point inputs are passed in their own type; the
+  // reference chooses the type in which it computes.
   Result<std::map<std::string, Tensor>> run(const CaseData& data);
 
  private:

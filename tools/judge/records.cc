@@ -166,7 +166,7 @@ Result<void> append_record(const std::string& file, const Json& record) {
     return failed(strerror(errno));
   }
   if (last != '\n') {
-    // An incomplete record would make the file unreadable for others. A complete one lacks only its line end.
+    // An incomplete record would make the file unreadable for others. A complete one lacks its end.
     const std::string text = FIBSHIM_TRY(read_file(file, kMaxImageBytes));
     const size_t begin = text.rfind('\n') + 1;
     if (!tools::parse_json(std::string_view(text).substr(begin)).is_discarded()) {

@@ -1,6 +1,6 @@
-// FlashInfer Trace evaluation records: `verify` and `bench` write them and resume from them, `report` reads them.
-// A record is one line of JSONL. Keys that only we define are in evaluation.fibshim, which flashinfer-bench's
-// reader ignores, and in correctness.extra, which it keeps.
+// FlashInfer Trace evaluation records: `verify` and `bench` write them and resume from them,
+// `report` reads them. A record is one line of JSONL. Keys that only we define are in
+// evaluation.fibshim, which flashinfer-bench ignores, and in correctness.extra, which it keeps.
 #pragma once
 
 #include "tools/judge/trial.h"
@@ -15,7 +15,7 @@ struct RecordContext {
   std::string timestamp;             // ISO 8601
 };
 
-// The baseline of a benchmark: what the solution is compared with. If `solution` is empty, there is none.
+// The baseline of a benchmark: what the solution is compared with. None if `solution` is empty.
 struct Baseline {
   std::string solution;
   double latency_ms = 0;  // 0: it could not be timed
@@ -42,8 +42,8 @@ nlohmann::ordered_json device_to_json(const DeviceInfo& device, int number);
 std::string record_key(const nlohmann::ordered_json& record);
 std::string record_key(const Judged& judged, const RecordContext& context);
 
-// The records with an evaluation in a JSONL file, or in all such files below a folder. *faults names lines that are
-// not records. A file that does not exist has none.
+// The records with an evaluation in a JSONL file, or in all such files below a folder. *faults
+// names lines that are not records. A file that does not exist has none.
 std::vector<nlohmann::ordered_json> read_records(const std::string& path,
                                                  std::vector<std::string>* faults);
 
@@ -58,8 +58,8 @@ bool is_complete(const nlohmann::ordered_json& record);
 // output/traces/<author>/<op_type>/<definition>.jsonl.
 std::string record_file(const std::string& output, const Judged& judged);
 
-// Appends one line by one write, and creates folders as needed. First removes an incomplete last line, which an
-// earlier run leaves if it is killed.
+// Appends one line by one write, and creates folders as needed. First removes an incomplete last
+// line, which an earlier run leaves if it is killed.
 Result<void> append_record(const std::string& file, const nlohmann::ordered_json& record);
 
 }  // namespace fibshim::judge

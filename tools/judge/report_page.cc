@@ -122,7 +122,8 @@ std::vector<double> ticks(double low, double high, bool is_logarithmic) {
   return out;
 }
 
-// One line for each definition, one dot for each case, a bar at the mean (geometric if the axis is logarithmic).
+// One line for each definition, one dot for each case, a bar at the mean (geometric on logarithmic
+// axes).
 std::string draw(const Strip& strip, const std::vector<Row>& rows) {
   std::map<std::string, std::vector<const Row*>> by_definition;
   double low = HUGE_VAL, high = 0;

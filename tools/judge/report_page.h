@@ -1,5 +1,6 @@
-// Draws evaluation records as one static HTML page: no script, nothing from the net. It is readable with 1 record
-// and with 500, in light and dark, and without seeing the plots (each has its numbers in a table).
+// Draws evaluation records as one static HTML page: no script, nothing from the net. It is readable
+// with 1 record and with 500, in light and dark, and without the plots (each has its numbers in a
+// table).
 #pragma once
 
 #include <string>

@@ -19,8 +19,8 @@ struct SampleLaw {
   }
 };
 
-// The distribution for one row of `probs` under the operation's filters (top_k before top_p, FlashInfer's
-// default order).
+// The distribution for one row of `probs` under the operation's filters (top_k before top_p,
+// FlashInfer's default order).
 SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row);
 
 }  // namespace fibshim::judge

@@ -1,5 +1,6 @@
-// `fibshim record --tensors` keeps tensors of a program's launches as FlashInfer Trace workloads. This module makes the
-// plan that the recorder carries out (shim/abi/tensor_plan.h), and a dataset of the files that the recorder writes.
+// `fibshim record --tensors` keeps tensors of a program's launches as FlashInfer Trace workloads.
+// This module makes the plan that the recorder carries out (shim/abi/tensor_plan.h), and a dataset
+// of the files that the recorder writes.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -20,7 +21,8 @@ struct CaptureOptions {
 // Parses "first:K", "every:N", "shape:K" or "axis:NAME:K". Returns what is wrong, or "".
 std::string read_policy(const std::string& text, CaptureOptions* options);
 
-// Returns the plan's bytes. Fails if the plan would keep nothing. *notes: definitions that cannot be kept, and why.
+// Returns the plan's bytes. Fails if the plan would keep nothing. *notes: definitions that cannot
+// be kept, and why.
 Result<std::string> make_tensor_plan(const FolderModel& model, const CaptureOptions& options,
                                      std::vector<std::string>* notes);
 
@@ -31,8 +33,9 @@ struct CapturedWorkloads {
   std::vector<std::string> faults;         // files that could not be read whole
 };
 
-// Makes a dataset (definitions/, workloads/ and blob/) in `output`, which must not exist or be empty, from the files
-// that processes have written to `folder`. `model`: of the folder from which the plan was made.
+// Makes a dataset (definitions/, workloads/ and blob/) in `output`, which must not exist or be
+// empty, from the files that processes have written to `folder`. `model`: of the folder from which
+// the plan was made.
 Result<CapturedWorkloads> write_workloads(const FolderModel& model, const std::string& folder,
                                           const std::string& output);
 

@@ -35,7 +35,8 @@ struct TrialOptions {
 };
 
 struct CaseOutcome {
-  // FlashInfer Trace's, or "SKIPPED": a `where` excludes the solution; "NOT_JUDGED": nothing says what it must compute.
+  // FlashInfer Trace's, or "SKIPPED": a `where` excludes the solution; "NOT_JUDGED": nothing says
+  // what it must compute.
   std::string status;
   std::string log;           // the reason
   bool is_gpu_lost = false;  // no further case can be run in this process

@@ -16,15 +16,16 @@ struct Variant {
   bool ignores_when = false;   // judge as if the solution were the only one, for all sizes
 };
 
-// One variant for each way in which patterns call the solution. Rewrite patterns have none: their kernels belong
-// together only in a graph.
+// One variant for each way in which patterns call the solution. Rewrite patterns have none: their
+// kernels belong together only in a graph.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
 
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 
-// These names, and those in the expressions that define them. `pattern`: its expressions; if null, those of `verify`.
+// These names, and those in the expressions that define them. `pattern`: its expressions; if null,
+// those of `verify`.
 std::set<std::string> names_behind(std::vector<std::string> names, const PatternSpec* pattern,
                                    const VerifyBlock& verify);
 

@@ -1,5 +1,5 @@
-// A child process for work that may crash, hang or corrupt its CUDA context. It sends its results to the parent,
-// one JSON object at a time; its printed output is kept for the log.
+// A child process for work that may crash, hang or corrupt its CUDA context. It sends its results
+// to the parent, one JSON object at a time; its printed output is kept for the log.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ struct WorkerEnd {
   std::string output;            // the end of its printed output
 };
 
-// Runs `body` in a child until it returns, and passes every message to `on_message` in the calling process. The child
-// (with all that it started) is killed if no message has come for `timeout_s`. The calling
-// process must not have initialised CUDA.
+// Runs `body` in a child until it returns, and passes every message to `on_message` in the calling
+// process. The child (with all that it started) is killed if no message has come for `timeout_s`.
+// The calling process must not have initialised CUDA.
 WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
                      const std::function<void(const nlohmann::ordered_json&)>& on_message,
                      double timeout_s);

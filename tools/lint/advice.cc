@@ -14,7 +14,8 @@ namespace {
 // Assumed limit of an axis, unless the folder states another: 2^20 tokens, rows or pages.
 constexpr int64_t kLargestAxis = 1 << 20;
 
-// Knows the constant axes, and a value for each axis that varies. Names that only a launch defines have no meaning.
+// Knows the constant axes, and a value for each axis that varies. Names that only a launch defines
+// have no meaning.
 class TrialScope : public Scope {
  public:
   TrialScope(const PatternSpec& pattern, const Definition& definition,
@@ -175,8 +176,8 @@ class Adviser {
     return by_definition;
   }
 
-  // Reports definitions whose solutions differ in their claim to be batch-invariant: a row's batch decides which of
-  // them computes the row.
+  // Reports definitions whose solutions differ in their claim to be batch-invariant: a row's batch
+  // decides which of them computes the row.
   void report_split_invariance() {
     if (model_.settings.requires_batch_invariant) return;
     for (const auto& [name, solutions] : solutions_by_definition()) {
@@ -234,7 +235,7 @@ class Adviser {
     std::map<std::string, int64_t> axes;
   };
 
-  // The expression's value. Nothing if only a launch knows it, or if a `where` may exclude the trial.
+  // The expression's value. Nothing if only a launch knows it, or a `where` may exclude the trial.
   static std::optional<int64_t> value_of(const Trial& trial, const MarkedExpression& expression,
                                          bool* overflows) {
     const TrialScope scope(trial.pattern, trial.definition, trial.axes);
@@ -400,7 +401,8 @@ void CheckLint::check_json(Kind kind, JsonValue root) {
   schema_faults_.insert(schema_faults_.end(), found.begin(), found.end());
 }
 
-// Adds the schema's faults, except where another finding is at the same place or within it: that one is clearer.
+// Adds the schema's faults, except where another finding is at the same place or within it: that
+// one is clearer.
 void CheckLint::finish(Diagnostics* diagnostics) {
   using Column = std::pair<uint32_t, uint32_t>;
   std::map<std::string_view, std::set<Column>> places;

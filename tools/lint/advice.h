@@ -9,8 +9,8 @@
 
 namespace fibshim {
 
-// Requires that `model` has been bound and has no error that prevents loading. `sms`: compute capabilities, such as
-// 90, for which every solution should have an image.
+// Requires that `model` has been bound and has no error that prevents loading. `sms`: compute
+// capabilities, such as 90, for which every solution should have an image.
 void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics);
 
 // All checks of `fibshim check` beyond the errors that keep a folder from serving.

@@ -140,7 +140,8 @@ class Reporter {
     return out;
   }
 
-  // The images that ran in these measurements: those for the GPU's major version, with the highest minor that it runs.
+  // The images that ran in these measurements: those for the GPU's major version, with the highest
+  // minor that it runs.
   static std::set<uint32_t> measured_sms(const SolutionSpec& solution,
                                          const std::vector<const Measurement*>& measured) {
     std::set<uint32_t> out;
@@ -165,7 +166,7 @@ class Reporter {
       const std::set<uint32_t> known = measured_sms(solution, measured);
       std::set<uint32_t> wanted;
       for (const SolutionImage& image : solution.images) {
-        // The driver decides on which GPUs a fatbin or PTX runs: a measurement on any GPU is enough.
+        // The driver decides where a fatbin or PTX runs: a measurement on any GPU is enough.
         if (image.kind == ImageKind::cubin) wanted.insert(image.sm);
       }
       if (wanted.empty() && measured.empty()) missing[0].push_back(solution.name.name);

@@ -1,5 +1,6 @@
-// measurements.json of a config folder: the times of its solutions on GPUs, beside those of the kernels they replace.
-// `fibshim bench --keep` writes it, `fibshim check` reads it; serving does not. fibshim-config(5) describes it.
+// measurements.json of a config folder: the times of its solutions on GPUs, beside those of the
+// kernels they replace. `fibshim bench --keep` writes it, `fibshim check` reads it; serving does
+// not. fibshim-config(5) describes it.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -34,8 +35,9 @@ std::vector<Measurement> parse_measurements(std::string_view text, const std::st
                                             Diagnostics* diagnostics);
 std::string measurements_text(const std::vector<Measurement>& measurements);
 
-// Merges a newer measurement: its times replace those of the same axes. If the earlier times of the same definition,
-// solution, GPU, mode and original are of other images or another driver, it replaces all of them.
+// Merges a newer measurement: its times replace those of the same axes. If the earlier times of the
+// same definition, solution, GPU, mode and original are of other images or another driver, it
+// replaces all of them.
 void merge_measurement(Measurement newer, std::vector<Measurement>* measurements);
 
 // Reports solutions and GPUs without times, and sizes at which a solution is the slower one.

@@ -86,8 +86,8 @@ class MistakeFinder {
             std::to_string(kMaxParamBytes));
   }
 
-  // Reports two pointers that are read from one parameter while another pointer parameter has no name: probably one
-  // of them should read that. If there is no unnamed one, the kernel works in place.
+  // Reports two pointers that are read from one parameter while another pointer parameter has no
+  // name: probably one of them should read that. Without an unnamed one, the kernel works in place.
   void report_shared_arg(const PatternSpec& pattern) {
     std::set<uint16_t> named;
     for (const PatternValue& value : pattern.values) {
@@ -151,7 +151,7 @@ class MistakeFinder {
                                [&](const MarkedName& passed) { return passed.name == name; });
   }
 
-  // True if the tensor is passed under another name, because an output is written into an input's buffer.
+  // True if the tensor is passed under another name: an output is written into an input's buffer.
   static bool is_overwritten(const SolutionSpec& solution, const Definition& definition,
                              const DefinitionArgument& argument) {
     if (argument.is_output) {

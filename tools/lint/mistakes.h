@@ -1,5 +1,5 @@
-// Finds mistakes in a folder that loads: what it says is valid, but cannot be what its author meant. `fibshim
-// check` reports them as errors; an engine, which loads the folder, does not look for them.
+// Finds mistakes in a folder that loads: what it says is valid, but cannot be what its author
+// meant. `fibshim check` reports them as errors; an engine loads the folder all the same.
 #pragma once
 
 #include "loader/check/check.h"
@@ -9,10 +9,10 @@ namespace fibshim {
 // Requires that `model` has been bound and has no error that prevents loading.
 void find_mistakes(const FolderModel& model, Diagnostics* diagnostics);
 
-// Checks the folder as the shim reads it, and finds these mistakes, too. For commands that start or move programs.
+// Checks the folder as the shim does, and for mistakes. For commands that start or move programs.
 CheckReport check_with_mistakes(const std::string& folder);
 
-// `errors`: the report's errors that keep something from being served. `mistakes`: its other errors.
+// `errors`: errors that keep something from being served. `mistakes`: the report's other errors.
 struct FoundMistakes {
   uint32_t errors = 0, mistakes = 0;
   // "has 2 mistakes, such as FILE:LINE:COLUMN: error: ...; 'fibshim check DIR' shows them"

@@ -1,7 +1,8 @@
-// Computes which values the clauses of a `where` allow: whether a clause can hold, and whether it always holds.
+// Which values the clauses of a `where` allow: whether a clause can hold, and whether it always
+// does.
 //
-// Understands clauses of the form `name < constant` and `name % constant == constant`, joined by &&. Other
-// clauses are ignored.
+// Understands clauses of the form `name < constant` and `name % constant == constant`, joined by
+// &&. Other clauses are ignored.
 #pragma once
 
 #include <algorithm>

@@ -64,8 +64,8 @@ const valijson::Schema& schema_of(SchemaName name) {
   return entry->second;
 }
 
-// No schema needs more of a string than this. The limit is there because the standard library's regular expressions
-// use stack for each character.
+// No schema needs more of a string than this. The limit is there because the standard library's
+// regular expressions use stack for each character.
 constexpr size_t kMostText = 2048;
 
 std::string shortened(std::string_view text) {

@@ -1,6 +1,6 @@
-// Validates files against the JSON Schemas of tools/schema, which editors use, too, and which are compiled into this
-// program. The loader reads the same files with rules and messages of its own; `fibshim check` adds the faults that
-// only the schema finds.
+// Validates files against the JSON Schemas of tools/schema, which editors use, too, and which are
+// compiled into this program. The loader reads the same files with rules and messages of its own;
+// `fibshim check` adds the faults that only the schema finds.
 #pragma once
 
 #include "loader/read/json_document.h"

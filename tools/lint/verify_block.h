@@ -1,6 +1,6 @@
-// The optional `verify` block of a solution: facts that `fibshim verify` and `bench` cannot get from the
-// definition. Serving ignores it, except for the arguments that it names. Here a misspelt key in it is an error,
-// as in `launch`.
+// The optional `verify` block of a solution: facts that `fibshim verify` and `bench` cannot get
+// from the definition. Serving ignores it, except for the arguments that it names. Here a misspelt
+// key in it is an error, as in `launch`.
 //
 //   "verify": {
 //     "op": "rmsnorm",                          the native reference to judge by

@@ -6,7 +6,7 @@
 namespace fibshim::tools {
 namespace {
 
-// `name` in the first of these folders below the prefix where it exists; if it is in none, in the first one.
+// `name` in the first of these folders below the prefix where it exists, else in the first one.
 std::string path_in(std::initializer_list<const char*> folders, const char* name) {
   const std::filesystem::path prefix =
       std::filesystem::path(own_path()).parent_path().parent_path();

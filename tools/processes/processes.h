@@ -1,6 +1,5 @@
-// Reads from /proc whether the shim is in other processes, and which settings and counters they have.
-// A process may end meanwhile, or may not be read by this user: what cannot be read is
-// empty.
+// Reads from /proc whether the shim is in other processes, and which settings and counters they
+// have. A process may end meanwhile, or may not be read by this user: what cannot be read is empty.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +21,7 @@ struct ProcessInfo {
   std::string container;  // a hint that it sees other files or processes than this program
 };
 
-// Returns nothing if there is no such process, or with `*is_forbidden` if this user may not read it.
+// Nothing if there is no such process, or with `*is_forbidden` if this user may not read it.
 std::optional<ProcessInfo> read_process(uint64_t pid, bool* is_forbidden);
 
 // Every process that has the driver loaded. *unreadable counts those that this user may not read.

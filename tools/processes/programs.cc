@@ -50,8 +50,8 @@ bool is_executable_file(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-// The program that a "#!" line starts, given the line without "#!". For env(1), the program that env
-// will search; empty if that is not clear.
+// The program that a "#!" line starts, given the line without "#!". For env(1), the program that
+// env will search; empty if that is not clear.
 std::string interpreter_of(const std::string& line) {
   std::istringstream words(line);
   std::string word;
@@ -64,7 +64,7 @@ std::string interpreter_of(const std::string& line) {
   return "";
 }
 
-// True if the file runs as another user or with more rights. Then the linker ignores LD_PRELOAD (AT_SECURE).
+// True if the file runs as another user or with more rights: LD_PRELOAD is ignored (AT_SECURE).
 bool changes_identity(const std::string& path) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0) return false;
@@ -77,8 +77,7 @@ bool changes_identity(const std::string& path) {
   return getuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-// The dynamic linker that the program names; "" if the name cannot be read; nothing if the program names
-// none.
+// The dynamic linker that the program names; "" if the name cannot be read; nothing if none.
 std::optional<std::string> elf_interpreter(Elf* elf) {
   size_t count = 0, file_bytes = 0;
   if (elf_getphdrnum(elf, &count) != 0) return std::nullopt;

@@ -1,6 +1,6 @@
-// Tells before a program starts whether libraries can be preloaded into it. The dynamic linker of a 64-bit glibc
-// program honours LD_PRELOAD. A static, setuid, 32-bit or musl program ignores it or fails, silently or
-// with a misleading message that an existing file is missing.
+// Tells before a program starts whether libraries can be preloaded into it. The dynamic linker of a
+// 64-bit glibc program honours LD_PRELOAD. A static, setuid, 32-bit or musl program ignores it or
+// fails, silently or with a misleading message that an existing file is missing.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace fibshim::tools {
 
-// The path at which execvp would find `name`: `name` itself if it contains a slash, else the first executable of that
-// name on PATH. Empty if there is none.
+// The path at which execvp would find `name`: `name` itself if it contains a slash, else the first
+// executable of that name on PATH. Empty if there is none.
 std::string find_program(const std::string& name);
 
 enum class ProgramVerdict : uint8_t {
@@ -32,8 +32,8 @@ struct ProgramInfo {
 // Judges the program at `path`. Follows "#!" lines, through /usr/bin/env too, as the kernel does.
 ProgramInfo judge_program(const std::string& path);
 
-// The dynamic section of a program or library. An empty `fault` means that it could be read and that the file is a
-// 64-bit one for this machine.
+// The dynamic section of a program or library. An empty `fault` means that it could be read and
+// that the file is a 64-bit one for this machine.
 struct DynamicSection {
   std::string fault;
   std::string soname;

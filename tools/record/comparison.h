@@ -1,5 +1,6 @@
-// Compares two recordings: kernels, shapes, counts and times. Kernels are identified by their symbols alone: images,
-// GPUs and parameters differ between versions of one engine, so records of one symbol are added up.
+// Compares two recordings: kernels, shapes, counts and times. Kernels are identified by their
+// symbols alone: images, GPUs and parameters differ between versions of one engine, so records of
+// one symbol are added up.
 #pragma once
 
 #include <set>
@@ -39,8 +40,8 @@ struct Comparison {
   bool is_equal() const { return only_in_a.empty() && only_in_b.empty() && differences.empty(); }
 };
 
-// Times differ if the means differ by more than this percentage of the smaller one. All lists are sorted by falling
-// GPU time.
+// Times differ if the means differ by more than this percentage of the smaller one. All lists are
+// sorted by falling GPU time.
 Comparison compare_recordings(const Recording& a, const Recording& b, double tolerance_percent);
 
 std::string comparison_text(const Comparison& comparison);

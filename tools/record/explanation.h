@@ -1,5 +1,5 @@
-// Explains what a config folder would do with the launches of a recorded kernel, and which clause prevents a
-// replacement. The shim's own plan decides.
+// Explains what a config folder would do with the launches of a recorded kernel, and which clause
+// prevents a replacement. The shim's own plan decides.
 #pragma once
 
 #include "loader/compile/model.h"
@@ -14,9 +14,10 @@ struct ExplainedLaunch {
   std::string why;      // a hit's solution, the clause that does not hold, ...
 };
 
-// Explains a launch for every recorded geometry, and for every recorded value of each parameter. A recording keeps the
-// values of each parameter, but not which of them came together: so one parameter at a time is varied, and the others
-// have their commonest value. `model` and `snapshot` are of the same folder.
+// Explains a launch for every recorded geometry, and for every recorded value of each parameter. A
+// recording keeps the values of each parameter, but not which of them came together: so one
+// parameter at a time is varied, and the others have their commonest value. `model` and `snapshot`
+// are of the same folder.
 std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
                                               const KernelRecord& kernel);
 

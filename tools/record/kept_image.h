@@ -6,7 +6,8 @@
 
 namespace fibshim::tools {
 
-// The folder of a recording's images: "FILE.images" for a FILE of `record -o`; "images" in a folder of recordings.
+// The folder of a recording's images: "FILE.images" for `record -o FILE`; "images" in a folder of
+// recordings.
 std::string kept_images_folder(const std::string& recording);
 
 // The image from which the kernel was loaded, checked against its hash. The error says what to do.
@@ -17,7 +18,8 @@ struct KeptImages {
   uint64_t bytes = 0;
 };
 
-// Copies the images of a folder of recordings beside the file that was made from it. They replace an earlier file's.
+// Copies the images of a folder of recordings beside the file that was made from it. They replace
+// an earlier file's.
 Result<KeptImages> move_kept_images(const std::string& folder, const std::string& file);
 
 }  // namespace fibshim::tools

@@ -68,8 +68,9 @@ bool strip_suffix(std::string_view* text, std::string_view suffix) {
   return true;
 }
 
-// The number of brackets around each character of a readable name; a bracket itself counts as outside. '<' and '>' are
-// brackets around a template's arguments, and operators elsewhere: "operator<", "->", "((3)>(2))".
+// The number of brackets around each character of a readable name; a bracket itself counts as
+// outside. '<' and '>' are brackets around a template's arguments, and operators elsewhere:
+// "operator<", "->", "((3)>(2))".
 std::vector<size_t> bracket_depths(std::string_view text) {
   constexpr std::string_view kOperator = "operator";
   // Longer operators first.
@@ -92,8 +93,8 @@ std::vector<size_t> bracket_depths(std::string_view text) {
       for (; i + 1 < end; ++i) depths[i + 1] = open.size();
       continue;
     }
-    // Operators of an expression: "(a)<(b)", "(a)<<(b)", "(a)>>(b)". Closing template brackets have a blank between
-    // them. After "operator()", '<' begins template arguments.
+    // Operators of an expression: "(a)<(b)", "(a)<<(b)", "(a)>>(b)". Closing template brackets have
+    // a blank between them. After "operator()", '<' begins template arguments.
     const bool follows_call = text.substr(0, i).ends_with("operator()");
     if (text[i] == '<' && (before == '<' || (before == ')' && !follows_call))) continue;
     if (before == ')' && text.substr(i).starts_with(">>(")) {

@@ -1,14 +1,16 @@
-// Finds the types of a kernel's parameters. The driver reports their sizes. A C++ symbol gives their types, if
-// its parameter list has as many, of these sizes. Otherwise the values in launches allow a guess:
+// Finds the types of a kernel's parameters. The driver reports their sizes. A C++ symbol gives
+// their types, if its parameter list has as many, of these sizes. Otherwise the values allow a
+// guess:
 //   8 bytes   an address if one is between 2^32 and 2^56; float64 if all look like one;
 //             else int64
 //   4 bytes   float32 if all that are not 0 have a magnitude of 1e-12 to 1e12 when read as one (integers
 //             with such bits are above 730 million); else int32
 //   1, 2      uint8, int16
 //
-// A struct consists of words, and these of fields. A word of 8 bytes is a pointer if the driver found memory at its
-// values, or if the driver could not tell and they look like addresses; float64 if it reads as one and not as two
-// float32; two fields of 4 bytes if its upper half was not always 0; else int64.
+// A struct consists of words, and these of fields. A word of 8 bytes is a pointer if the driver
+// found memory at its values, or if the driver could not tell and they look like addresses; float64
+// if it reads as one and not as two float32; two fields of 4 bytes if its upper half is not always
+// 0; else int64.
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,6 @@
-// Compares the patterns of a config folder with the kernels of engines: which kernels each pattern fits, which kernel
-// is nearest to a pattern that fits none, and which kernels no pattern fits. The shim's own matcher and fit decide.
+// Compares the patterns of a config folder with the kernels of engines: which kernels each pattern
+// fits, which kernel is nearest to a pattern that fits none, and which kernels no pattern fits. The
+// shim's own matcher and fit decide.
 #pragma once
 
 #include <optional>
@@ -23,18 +24,18 @@ struct PatternCoverage {
   std::string label;
   std::string symbol;  // as the pattern writes it
   std::vector<FoundKernel> fits;
-  // Kernels whose symbol fits and whose parameters do not. If `fits` is not empty, without those that another pattern
-  // fits.
+  // Kernels whose symbol fits and whose parameters do not. If `fits` is not empty, without those
+  // that another pattern fits.
   std::vector<FoundKernel> other_params;
-  // If the pattern fits nothing: the kernel with the most similar symbol, if one is similar, the difference, and a
-  // pattern that fits that kernel, if there is one.
+  // If the pattern fits nothing: the kernel with the most similar symbol, if one is similar, the
+  // difference, and a pattern that fits that kernel, if there is one.
   std::optional<FoundKernel> nearest;
   std::string why_not;
   std::string instead;
 };
 
 struct Coverage {
-  // True if every pattern fits a kernel, and no kernel has other parameters than all patterns for its symbol.
+  // True if every pattern fits a kernel, and no kernel differs from all patterns for its symbol.
   bool is_whole() const;
 
   std::vector<PatternCoverage> patterns;     // in the order in which the shim tries them

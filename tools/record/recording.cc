@@ -46,7 +46,8 @@ void add_kernel(KernelRecord* to, const KernelRecord& from) {
   add_params(&to->params, from.params);
 }
 
-// Reads one file's blocks. Checks that every block is within the bytes, and all its contents within the block.
+// Reads one file's blocks. Every block must be within the bytes, and all its contents within the
+// block.
 class BlockReader {
  public:
   explicit BlockReader(std::string_view bytes) : bytes_(bytes) {}
@@ -213,7 +214,8 @@ class BlockReader {
     return true;
   }
 
-  // CUPTI reports names and geometries, not images: if several kernels have the same, the first one gets the runs.
+  // CUPTI reports names and geometries, not images: of kernels with the same, the first gets the
+  // runs.
   void assign_runs() {
     std::unordered_map<std::string_view, std::vector<size_t>> of_symbol;
     const size_t launched = kernels_.size();

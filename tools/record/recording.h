@@ -28,7 +28,8 @@ struct Runs {
   void add(const Runs& more);
   uint64_t count() const { return saturating_add(warm_up.count, steady.count); }
   uint64_t sum_ns() const { return saturating_add(warm_up.sum_ns, steady.sum_ns); }
-  // The runs of which a mean is computed: those after the warm-up; the warm-up itself if there are no others.
+  // The runs of which a mean is computed: those after the warm-up, or the warm-up if there are
+  // none.
   const Times& typical() const { return steady.count != 0 ? steady : warm_up; }
 };
 
@@ -42,7 +43,8 @@ struct GeometryCounts {
   void add(const GeometryCounts& more);
 };
 
-// A geometry, and whether the runs were in graphs. A geometry of zeros stands for all for which there was no room.
+// A geometry, and whether the runs were in graphs. A geometry of zeros stands for all for which
+// there was no room.
 using RunKey = std::pair<Geometry, bool>;
 
 struct KernelRecord {
@@ -60,18 +62,18 @@ struct KernelRecord {
   GeometryCounts other;                   // all geometries for which there was no room
   std::map<uint32_t, uint64_t> outcomes;  // index into kOutcomes -> launches and nodes
   std::map<RunKey, Runs> runs;
-  // Another kernel of this process has the same name and geometry: the first of them has the runs of both.
+  // Another kernel of this process has the same name and geometry: the first has the runs of both.
   bool shares_runs = false;
 
-  // True if a kernel of this name ran that the host did not launch: a replacement, or launched in a way that the
-  // shim does not see.
+  // True if a kernel of this name ran that the host did not launch: a replacement, or launched in a
+  // way that the shim does not see.
   bool only_ran() const { return launches == 0 && nodes == 0 && failed == 0 && !runs.empty(); }
   Runs all_runs(bool in_graph) const;
   Runs all_runs() const;
-  // The times of the runs of which a mean is computed; without runs, all that were measured with events.
+  // The times of the runs of which a mean is computed; without runs, all measured with events.
   Times times() const;
-  // GPU time: the runs that CUPTI reported, plus an estimate for the other launches from the mean of their geometry,
-  // else of the kernel. 0 if nothing was measured.
+  // GPU time: the runs that CUPTI reported, plus an estimate for the other launches from the mean
+  // of their geometry, else of the kernel. 0 if nothing was measured.
   double estimated_ns() const;
   // One for each parameter.
   std::vector<ParamType> param_types() const;
@@ -130,8 +132,8 @@ struct Recording {
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 inline constexpr uint32_t kMaxRecordedParams = 4096;
 
-// Reads every recording in the folder and adds up the records of the same kernel (symbol, image, GPU and
-// parameters). A missing folder is an empty recording. The error says why the folder cannot be read.
+// Reads every recording in the folder and adds up the records of the same kernel (symbol, image,
+// GPU and parameters). A missing folder is an empty recording.
 tl::expected<Recording, std::string> read_recording_folder(const std::string& folder);
 
 // The same for the bytes of one file. `name` is used in messages.

@@ -120,7 +120,7 @@ nlohmann::ordered_json runs_to_json(const KernelRecord& kernel) {
   return out;
 }
 
-// From here on: the reader. A member that is missing or has another type throws, and the line is refused.
+// From here on: the reader. A missing member, or another type, throws: the line is refused.
 Times times_from_json(const nlohmann::json& value) {
   if (value.is_null()) return {};
   const auto ns = [&](const char* key) {
@@ -170,7 +170,8 @@ ParamRecord param_from_json(const nlohmann::json& value) {
           word.offset + word.size > param.size) {
         throw std::range_error("a struct has no such word");
       }
-      // Restores what the driver said about a word of 8 bytes, since its values alone could give another type.
+      // Restores what the driver said about a word of 8 bytes: its values alone could give another
+      // type.
       if (one.at("type") == "pointer") {
         word.memory = RecordedMemory::some;
       } else if (word.size == 8) {

@@ -1,4 +1,4 @@
-// A recording as JSON Lines: one line about the recording and its processes, then one for each kernel.
+// A recording as JSON Lines: a line about the recording and its processes, and one for each kernel.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -24,8 +24,8 @@ tl::expected<Recording, std::string> read_recording(const std::string& path);
 // Parses the JSON Lines of such a file.
 tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
 
-// The kernel that a user names by its number in the summary, its symbol, or a part of its readable name that
-// no other has. If there is none, null, and *problem says why.
+// The kernel that a user names by its number in the summary, its symbol, or a part of its readable
+// name that no other has. If there is none, null, and *problem says why.
 const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
                                 std::string* problem);
 

@@ -78,14 +78,14 @@ std::string symbol_pattern(const std::string& symbol) {
               name->file + "_cu_[0-9a-f]{8}(_\\d+)?" + escaped_regex(symbol.substr(name->end));
   }
   if (SymbolPattern::parse(pattern)) return pattern;
-  // Not a C++ symbol. An exact one may not contain blanks or brackets, nor be longer than the limit for patterns.
+  // Not a C++ symbol. An exact pattern has no blanks or brackets, and a limited length.
   pattern = "re:" + escaped_regex(symbol);
   if (SymbolPattern::parse(pattern)) return pattern;
   return "re:" + escaped_regex(symbol.substr(0, kMaxSymbolPatternLength / 4)) + ".*";
 }
 
-// The name from a just-in-time compiler without its counter: "triton_poi_fused_mul_3" may be "..._4" in the
-// next process. The hash of the code identifies the kernel.
+// The name from a just-in-time compiler without its counter: "triton_poi_fused_mul_3" may be
+// "..._4" in the next process. The hash of the code identifies the kernel.
 std::string without_counter(const std::string& symbol) {
   const size_t stem = symbol.find_last_not_of("0123456789") + 1;
   const bool is_counted = stem < symbol.size() && stem > 1 && symbol[stem - 1] == '_';

@@ -1,5 +1,5 @@
-// Writes the first files of a config folder that would replace a recorded kernel, with all that the record tells.
-// The record may come from anybody; whatever it says, the files pass `fibshim check`.
+// Writes the first files of a config folder that would replace a recorded kernel, with all that the
+// record tells. The record may come from anybody; whatever it says, the files pass `fibshim check`.
 #pragma once
 
 #include "tools/record/recording.h"
@@ -22,8 +22,9 @@ struct Suggestion {
   std::vector<std::string> notes;    // what the user has to check
 };
 
-// The parameters of `kernel`, one of the recording, must be known. `name`: the begin of the definition's name; empty:
-// the kernel's own name. `number`: appended if it is 2 or more, for kernels with the same name.
+// The parameters of `kernel`, one of the recording, must be known. `name`: the begin of the
+// definition's name; empty: the kernel's own name. `number`: appended if it is 2 or more, for
+// kernels with the same name.
 Suggestion suggest(const Recording& recording, const KernelRecord& kernel, const std::string& name,
                    unsigned number);
 

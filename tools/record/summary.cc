@@ -27,7 +27,8 @@ struct GpuTime {
   std::map<std::string, size_t> reasons;  // for events -> processes
 };
 
-// The time of a kernel's replacements, if it was measured with events: these time whatever ran in its place.
+// The time of a kernel's replacements, if measured with events: these time whatever ran in its
+// place.
 double replaced_by_events_ns(const KernelRecord& kernel) {
   const auto hits = kernel.outcomes.find(static_cast<uint32_t>(Outcome::hit));
   if (hits == kernel.outcomes.end() || !kernel.runs.empty()) return 0;

@@ -1,5 +1,5 @@
-// The text of `fibshim record --summary`: how the GPU's time was spent, for how much of it a folder has
-// patterns, and how much was replaced.
+// The text of `fibshim record --summary`: how the GPU's time was spent, for how much of it a folder
+// has patterns, and how much was replaced.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Grace periods: for which threads they wait. A child need not wait for a read section of a thread of its parent.
+// Grace periods: for which threads they wait. A child need not wait for threads of its parent.
 #include "shim/base/read_section.h"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// A small inference engine: loads an image, launches PyTorch's fused RMSNorm, and checks the results
-// against float64. Options choose its way to the driver (how functions are resolved, which module
-// API, which launch call, how arguments are passed), so that one program
-// stands for all the ways that tools/doc/driver_facts.md, section 1, lists. It runs with any driver,
-// real or simulated, with or without the shim: the numbers must be right in every case.
+// A small inference engine: loads an image, launches PyTorch's fused RMSNorm, and checks the
+// results against float64. Options choose its way to the driver (how functions are resolved, which
+// module API, which launch call, how arguments are passed), so that one program stands for all the
+// ways that tools/doc/driver_facts.md, section 1, lists. It runs with any driver, real or
+// simulated, with or without the shim: the numbers must be right in every case.
 //
-// Prints one line of JSON. Exit status: 0 success, 1 a call failed or a number is wrong, 2 wrong usage.
+// Prints one line of JSON. Exit status: 1 a call failed or a number is wrong, 2 wrong usage.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -319,7 +319,7 @@ void* get_proc(const Options& options, void* library, const char* base, int vers
   void* resolver = dlsym(library, is_four ? "cuGetProcAddress" : "cuGetProcAddress_v2");
   if (resolver == nullptr) fail("no cuGetProcAddress in the driver");
   const cuuint64_t flags = options.is_ptsz ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
-  // The plain forms of the old calls have older versions than the forms for per-thread default streams.
+  // The plain forms of the old calls are older than those for per-thread default streams.
   const int asked = !options.is_ptsz && has_ptsz ? std::min(version, 4000) : version;
   void* function = nullptr;
   for (const int wanted : {asked, version}) {
@@ -338,7 +338,7 @@ void* find_function(const Options& options, void* library, const char* base, con
     return get_proc(options, library, base, version, *suffix != 0);
   std::string name = exported;
   if (options.is_ptsz) name += suffix;
-  // Real drivers define no symbol versions, so dlvsym finds nothing; build/sim/versioned defines one.
+  // Real drivers have no symbol versions, so dlvsym finds nothing; build/sim/versioned has one.
   return options.resolve == "dlvsym" ? dlvsym(library, name.c_str(), "libcuda.so.1")
                                      : dlsym(library, name.c_str());
 }
@@ -401,8 +401,8 @@ float pseudo_random(uint64_t seed) {
 constexpr float kEps = 1e-6f;
 constexpr size_t kGuardBytes = 512;  // behind each output; must not change
 constexpr uint8_t kPoison = 0xcb;
-// Relative tolerance against float64: half a unit in the last place of a 16-bit output, and 1% of that for
-// the arithmetic before the rounding.
+// Relative tolerance against float64: half a unit in the last place of a 16-bit output, and 1% of
+// that for the arithmetic before the rounding.
 constexpr double kTolerance[2] = {1.01 / 2048, 1.01 / 256};  // fp16, bf16
 constexpr double kRstdTolerance = 1e-6;
 constexpr double kSmallest = 1e-3;

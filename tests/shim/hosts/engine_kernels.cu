@@ -1,6 +1,6 @@
-// Kernels with the symbols and parameters of PyTorch's fused RMSNorm, which engines launch and the patterns in
-// config/pytorch recognise. They are written to be obviously right, not fast. The host program `engine`
-// launches them, with the real driver or the simulated one.
+// Kernels with the symbols and parameters of PyTorch's fused RMSNorm, which engines launch and the
+// patterns in config/pytorch recognise. They are written to be obviously right, not fast. The host
+// program `engine` launches them, with the real driver or the simulated one.
 //
 // The identifiers are complete mangled names, so that it does not matter how a compiler
 // mangles an anonymous namespace.

@@ -1,6 +1,6 @@
-// The cost of a launch for the thread that makes it, on any driver: the median over batches
-// of launches of a small kernel with two arguments. The queue is emptied between batches, which is not timed, so that
-// no launch waits for room in it.
+// The cost of a launch for the thread that makes it, on any driver: the median over batches of
+// launches of a small kernel with two arguments. The queue is emptied between batches, which is not
+// timed, so that no launch waits for room in it.
 //
 //   launch_cost BATCHES LAUNCHES_IN_A_BATCH
 //

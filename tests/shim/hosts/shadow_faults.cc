@@ -1,6 +1,6 @@
-// fibshim's RMSNorm of rows of 128 bfloat16 elements, for the simulated driver (SIMCUDA_KERNELS), with the fault
-// that SHADOW_FAULT names; "none": it is right. With SHADOW_FAULT_BLOCK only launches with so many
-// threads per block have the fault, so that one of several folders has it.
+// fibshim's RMSNorm of rows of 128 bfloat16 elements, for the simulated driver (SIMCUDA_KERNELS),
+// with the fault that SHADOW_FAULT names; "none": it is right. With SHADOW_FAULT_BLOCK only
+// launches with so many threads per block have the fault, so that one of several folders has it.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

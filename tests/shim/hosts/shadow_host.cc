@@ -1,24 +1,26 @@
-// A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128 elements, each time with other values and
-// another number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
+// A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128 elements, each time
+// with other values and another number of rows, some in place. Prints a digest of all results, so
+// that two runs can be compared bit for bit.
 //
 //   shadow_host [until] LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //   shadow_host many LAUNCHES SEED
 //   shadow_host replay | replay_one REPLAYS CHECKS [COMMAND...]
 //   shadow_host serve
 //
-// LAUNCHES: one of GRAPH_EVERY launches goes through a graph that is captured for it alone. After PAUSE_AFTER launches
-// the host prints "paused" and waits for a line. "until": stops when the shim stops using the solution. "beside": while
-// it captures, it makes the same launch in another stream.
-// many: launches as fast as possible, on changing parts of a large buffer whose values change now and then.
-// replay: launches a graph of several norms, or of one (replay_one), in two streams by turns, on the same few inputs
-// again and again: REPLAYS times, and then until the simulated driver has made CHECKS comparisons; -1: until the shim
-// stops using the solution. A time limit ends it, too. Prints how many results differed from earlier ones of the same
-// input. Runs the first COMMAND after REPLAYS launches, the next after as many more; the numbers that it prints are
-// of the launches after the last command.
+// One of GRAPH_EVERY launches goes through a graph that is captured for it alone. After PAUSE_AFTER
+// launches the host prints "paused" and waits for a line. "until": stops when the shim stops using
+// the solution. "beside": while it captures, it makes the same launch in another stream.
+// many: launches as fast as possible, on changing parts of a large buffer that changes now and then.
+// replay: launches a graph of several norms, or of one (replay_one), in two streams by turns, on
+// the same few inputs again and again: REPLAYS times, and then until the simulated driver has made
+// CHECKS comparisons; -1: until the shim stops using the solution. A time limit ends it, too.
+// Prints how many results differed from earlier ones of the same input. Runs the first COMMAND
+// after REPLAYS launches, the next after as many more; then counts only launches after the last.
 // SHADOW_RESULTS names a file for a digest of each launch's or replay's results, one a line.
-// serve: one request each millisecond until stdin ends; every second one replays a graph, one for each number of rows.
-// TAKES_OVER: before each replay the graph is captured again, and its exec is updated to it. Prints "serving" after the
-// first requests, and at the end the number of requests and how many had a wrong result.
+// serve: one request each millisecond until stdin ends; every second one replays a graph, of which
+// there is one for each number of rows. TAKES_OVER: before each replay the graph is captured again,
+// and its exec is updated to it. Prints "serving" after the first requests, and at the end the
+// number of requests and how many had a wrong result.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>

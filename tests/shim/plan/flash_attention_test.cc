@@ -1,6 +1,7 @@
-// The folder for attention (config/flash_attention). The only parameter of FlashAttention 3's kernel is a struct that
-// no compiler checks; here it is as vLLM 0.25 filled it on an H200. The same for the kernel that merges its parts, and
-// for FlashInfer's kernel. The tests also say which values make the original run.
+// The folder for attention (config/flash_attention). The only parameter of FlashAttention 3's
+// kernel is a struct that no compiler checks; here it is as vLLM 0.25 filled it on an H200. The
+// same for the kernel that merges its parts, and for FlashInfer's kernel. The tests also say which
+// values make the original run.
 #include <string.h>
 
 #include <array>
@@ -27,7 +28,8 @@ void put(Any* to, int offset, T value) {
   memcpy(to->data() + offset, &value, sizeof value);
 }
 
-// As recorded: five sequences, 32 query heads on 8 key heads, pages of 16, at most 32 parts. The addresses are made up.
+// As recorded: five sequences, 32 query heads on 8 key heads, pages of 16, at most 32 parts. The
+// addresses are made up.
 Struct recorded() {
   Struct made = {};
   const std::pair<int, int32_t> words[] = {
@@ -368,7 +370,7 @@ TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
 }
 
-// The kernel that merges the parts of the same five sequences, with 32 heads of 128 and at most 32 parts.
+// The kernel that merges the parts of the same five sequences, 32 heads of 128, at most 32 parts.
 struct CombineFolder : FlashAttentionFolder {
   using Struct = std::array<char, 288>;
 
@@ -511,7 +513,7 @@ TEST_F(CombineFolder, SaysWhatIsWritten) {
     for (uint32_t k = 0; k < bindings[i].tensors.count; ++k) {
       if (tensors[k].is_written != 0) written.insert(snapshot_->text(tensors[k].name));
     }
-    // The next kernel may read, before its wait, memory that this one reads, but none that it writes.
+    // Before its wait the next kernel may read memory that this one reads, but none that it writes.
     const Solution& solution = snapshot_->begin(snapshot_->solutions)[bindings[i].solution];
     EXPECT_EQ(solution.kept_params, 0x1fU);
     EXPECT_EQ(solution.next_may_begin, 13);
@@ -520,7 +522,8 @@ TEST_F(CombineFolder, SaysWhatIsWritten) {
   EXPECT_EQ(written, (std::set<std::string>{"lse", "output", "semaphore"}));
 }
 
-// FlashInfer's kernel: 5 sequences, 32 query heads on 8 key heads, pages of 16, in 7 parts. The addresses are made up.
+// FlashInfer's kernel: 5 sequences, 32 query heads on 8 key heads, pages of 16, in 7 parts. The
+// addresses are made up.
 struct FlashInferFolder : FlashAttentionFolder {
   using Struct = std::array<char, 240>;
 

@@ -1,6 +1,6 @@
-// Tests the plan by table: every check, on both sides of every boundary, for every form of a launch: parameters by
-// pointers or packed, as a graph's node (no stream, no attributes), and, if the loader made the binding direct,
-// by the fast form, which must give the same.
+// Tests the plan by table: every check, on both sides of every boundary, for every form of a
+// launch: parameters by pointers or packed, as a graph's node (no stream, no attributes), and, if
+// the loader made the binding direct, by the fast form, which must give the same.
 #include "shim/plan/plan.h"
 
 #include <string.h>
@@ -721,7 +721,7 @@ TEST(Attributes, SeesANodeThatTheDeviceUpdates) {
 // --- several patterns ---
 
 TEST(Plan, TellsOfTheCandidateThatCameNearest) {
-  // By falling benefit: a pattern whose where does not hold, and one whose definition has no solution.
+  // By falling benefit: a pattern whose where does not hold, and one without a solution.
   const PlannedFolder folder({.second_pattern = true, .where = R"("w == 0")"});
   const Decider decide(folder.record());
   ASSERT_EQ(folder.record().candidate_count, 2);

@@ -1,5 +1,5 @@
-// A config folder with one definition, one solution and one or two patterns, opened by the loader, and the record
-// that the shim would make for the engine's kernel:
+// A config folder with one definition, one solution and one or two patterns, opened by the loader,
+// and the record that the shim would make for the engine's kernel:
 //
 //   engine_norm(x: 8 bytes, w: 8, y: 8, rows: 4, hidden: 4, eps: 4)  ->  norm(y, x, w, rows)
 #pragma once

@@ -1,5 +1,6 @@
-// Whether kernels of a graph may become one: compares the rules with a literal implementation of their definition, for
-// every graph of up to six nodes, every set of its nodes, and every second set after a first one.
+// Whether kernels of a graph may become one: compares the rules with a literal implementation of
+// their definition, for every graph of up to six nodes, every set of its nodes, and every second
+// set after a first one.
 #include "shim/plan/rewrite_rules.h"
 
 #include <cstring>
@@ -21,7 +22,7 @@ struct SmallGraph {
   uint32_t after[kMostNodes] = {};
 };
 
-// Bit k of `edges` is the edge of the k-th pair (i, j), i < j, of places. `names`: the node at each place.
+// Bit k of `edges` is the edge of the k-th pair (i, j), i < j, of places. `names`: their nodes.
 SmallGraph make_graph(uint32_t count, uint32_t edges, const uint32_t* names) {
   SmallGraph graph{count};
   uint32_t bit = 0;
@@ -105,8 +106,8 @@ class Numbered {
   bool is_ordered_ = false;
 };
 
-// The definition: if every group is one node, no path leads from a node back to itself. Follows paths edge by edge,
-// as often as there are nodes.
+// The definition: if every group is one node, no path leads from a node back to itself. Follows
+// paths edge by edge, as often as there are nodes.
 bool has_no_circle(const SmallGraph& graph, std::initializer_list<uint32_t> groups) {
   uint32_t group_of[kMostNodes];
   for (uint32_t i = 0; i < graph.count; ++i) {
@@ -170,9 +171,9 @@ TEST(RewriteRules, EveryGraphOfUpToSixNodes) {
   EXPECT_GT(answers, 2'000'000u);
 }
 
-// A check that uses only the orders, not the edges: the kernels of a set may become one launch if in some order they
-// run directly one after the other. Then a node that reads what one of them writes, and so runs after it, must run
-// after all of them in every such order.
+// A check that uses only the orders, not the edges: the kernels of a set may become one launch if
+// in some order they run directly one after the other. Then a node that reads what one of them
+// writes, and so runs after it, must run after all of them in every such order.
 TEST(RewriteRules, EveryOrderOfEveryGraphOfUpToSixNodes) {
   const uint32_t names[kMostNodes] = {0, 1, 2, 3, 4, 5};
   uint64_t answers = 0;
@@ -230,7 +231,7 @@ TEST(RewriteRules, ACircleHasNoOrder) {
   EXPECT_FALSE(Numbered(graph).is_ordered());
 }
 
-// A range: [begin, end), the kernel, and 'r' read, 'w' written, 'd' written and dead, 'f' written first.
+// [begin, end), the kernel, and 'r' read, 'w' written, 'd' written and dead, 'f' written first.
 struct Row {
   std::vector<std::tuple<uint64_t, uint64_t, int, char>> ranges;
   bool is_fine;
@@ -259,13 +260,14 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'w'}}, false},
       {{{100, 200, 0, 'd'}, {100, 150, 1, 'w'}}, true},
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'd'}}, false},
-      // the first kernel's is written first: the second writes there; reads there; both are 'f'; only the second's is
+      // the first kernel's is written first: the second writes there; reads there; both are 'f';
+      // only the second's is
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}}, true},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'r'}}, false},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'f'}}, false},
       {{{100, 200, 0, 'w'}, {150, 250, 1, 'f'}}, false},
       {{{100, 200, 0, 'f'}, {100, 200, 1, 'w'}}, true, false},
-      // and a third kernel reads what the second has written; the rest of what the first has written
+      // and a third kernel reads what the second wrote; the rest of what the first wrote
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {150, 250, 2, 'r'}}, false},
       {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {100, 150, 2, 'r'}}, true},
       // like rows above, but ranges with the same begin are not one buffer
@@ -289,9 +291,9 @@ TEST(RewriteRules, BuffersThatOverlap) {
   }
 }
 
-// Models what the kernels do, one after the other, to a few cells of memory, and what one launch may do, which knows
-// only which ranges are one buffer, and reads and writes in any order. If the rules allow the launch, no difference
-// may be observable.
+// Models what the kernels do, one after the other, to a few cells of memory, and what one launch
+// may do, which knows only which ranges are one buffer, and reads and writes in any order. If the
+// rules allow the launch, no difference may be observable.
 class Cells {
  public:
   static constexpr uint32_t kCells = 3;
@@ -320,7 +322,7 @@ class Cells {
   }
 
   bool reads_right(const BufferRange& read, uint64_t cell) const {
-    // The writer whose value the solution uses instead: the last kernel before it that wrote this buffer.
+    // The writer whose value the solution uses: the last kernel before it that wrote this buffer.
     int known = -1;
     for (const BufferRange& range : ranges_) {
       const bool is_it = range.is_written && range.group == read.group && cell < range.end;
@@ -354,7 +356,7 @@ class Cells {
   const std::vector<BufferRange>& ranges_;
 };
 
-// Checks every choice of `count` ranges over so many cells, and every choice of which ranges are one buffer.
+// Checks every choice of `count` ranges over so many cells, and of which ranges are one buffer.
 uint64_t check_all_buffers(size_t count, uint64_t cells) {
   std::vector<BufferRange> all;
   for (uint64_t begin = 0; begin < cells; ++begin) {

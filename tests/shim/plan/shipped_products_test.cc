@@ -1,5 +1,5 @@
-// kernels/gemm and kernels/gemm_wide require properties of a launch that they do not check. The tables of config/shared
-// provide them.
+// kernels/gemm and kernels/gemm_wide require properties of a launch that they do not check. The
+// tables of config/shared provide them.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -69,7 +69,7 @@ struct Product {
   int n = 0, k = 0;
 };
 
-// The solutions in a folder below solutions/fibshim, for the definitions in a folder below definitions.
+// The solutions in a folder below solutions/fibshim, for definitions in one below definitions.
 std::vector<Product> products(const std::string& solutions, const std::string& definitions) {
   const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
   const auto folder = build / "config/cublas";

@@ -1,4 +1,5 @@
-// The ring from which shadow checks get memory: no two checks under way share memory, and memory returns in order.
+// The ring from which shadow checks get memory: no two checks under way share memory, and memory
+// returns in order.
 #include "shim/shadow/pool.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ class ShadowPool : public testing::Test {
     EXPECT_TRUE(under_way_.empty());
   }
 
-  // Each copy is in the pool, has its original's offset from a multiple of 256 bytes, and overlaps no other.
+  // Each copy is in the pool, has its original's offset within 256 bytes, and overlaps no other.
   void expect_apart() const {
     std::map<uint64_t, uint64_t> ends;
     for (const ShadowCheck& check : under_way_) {

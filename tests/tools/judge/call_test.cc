@@ -1,5 +1,5 @@
-// How solutions are launched: without a driver, from a folder that the loader has read. Calls follow the
-// snapshot, which some tests change: the compiled binding decides, not the JSON.
+// How solutions are launched: without a driver, from a folder that the loader has read. Calls
+// follow the snapshot, which some tests change: the compiled binding decides, not the JSON.
 
 #include <filesystem>
 
@@ -32,7 +32,8 @@ class Calls : public ::testing::Test {
                                std::filesystem::copy_options::overwrite_existing);
   }
 
-  // Writes a folder in which the output is written into an input, and a solution takes these arguments.
+  // Writes a folder in which the output is written into an input; the solution takes these
+  // arguments.
   void write_in_place(const std::string& arguments) {
     write("");
     std::string definition = test::kNormDefinition;

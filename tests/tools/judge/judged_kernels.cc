@@ -112,7 +112,8 @@ struct AddNorm {
         eps(read<float>(params, 5)),
         rows(read<int32_t>(params, 6)) {}
 
-  // `reads_again`: reads from memory again after the sum was written, which is wrong if both are in the same place.
+  // `reads_again`: reads from memory again after the sum was written, which is wrong if both are in
+  // the same place.
   void run(bool reads_again) const {
     for (int64_t row = 0; row < rows; ++row) {
       double values[kHidden], squares = 0;

@@ -1,5 +1,6 @@
-// `fibshim verify` of kernels without a known reference: they are not judged, or compared with recorded launches of the
-// original kernel. On the simulated driver, with kernels of judged_kernels.cu as originals.
+// `fibshim verify` of kernels without a known reference: they are not judged, or compared with
+// recorded launches of the original kernel. On the simulated driver, with kernels of
+// judged_kernels.cu as originals.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -33,7 +34,7 @@ constexpr uint64_t kEps = 0x3c23d70a;
 
 class Original : public ::testing::Test {
  protected:
-  // The pattern recognises kernel `original`. The solution launches `kernel`, which takes the same parameters.
+  // The pattern recognises kernel `original`. The solution launches `kernel`.
   void write_folder(const std::string& original, const std::string& kernel,
                     const std::string& eps = R"("eps": {"arg": 4, "type": "float32"},)",
                     const std::string& verify = kRstd) {

@@ -61,7 +61,7 @@ TEST_F(Judge, SaysInOneLineWhyACaseCouldNotRun) {
   EXPECT_LACKS(result.out + result.err, "\\x0a");
 }
 
-// Judges sizes around those in a "when", and only where it holds. bench times other sizes if asked to.
+// Judges sizes around those in a "when", where it holds. bench times other sizes if asked to.
 TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
   write_norm("norm_right");
   const std::string path = folder_ / "config/solutions/norm.json";
@@ -322,7 +322,7 @@ TEST_F(Judge, ResumesWithoutRunningAgain) {
   const std::string text = read_text(file);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_LACKS(text, "\"rms{");
-  // Nothing is left to run: even a kernel that would fail is not started, since its image is the same.
+  // Nothing is left to run: even a kernel that would fail is not started for the same image.
   (void)exits(0, verify({"-o", file}));
   EXPECT_EQ(read_text(file), text);
 }
@@ -367,7 +367,7 @@ TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
   EXPECT_LACKS(said, "[unmeasured]");
   EXPECT_CONTAINS(said, "slower than \"by_norm_right\" on ");
   EXPECT_CONTAINS(said, "batch_size 64 ");
-  // Other sizes are added, the same ones are replaced. Without a baseline it is a separate measurement.
+  // Other sizes are added, the same ones replaced. Without a baseline it is another measurement.
   exits(0, bench("2,64", beside));
   exits(0, bench("64", {}));
   const auto measurements = parse_json(read_text(file))["measurements"];
