@@ -14,6 +14,8 @@
 #include <memory>
 #include <set>
 
+#include "shim/abi/writers.h"
+
 namespace fibshim {
 namespace {
 
@@ -114,9 +116,10 @@ std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
     for (const int shift : {6, 3, 0}) digits += kDigits[stamp.mode >> shift & 7];
     return digits + ")";
   };
-  if ((stamp.mode & S_IWOTH) != 0) return "writable by everybody" + mode();
+  const Writers writers = writers_of(stamp.mode);
+  if (writers == Writers::everybody) return "writable by everybody" + mode();
   // If the file has an ACL, the group bits are its mask: the most that any entry grants.
-  if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner && !is_private_group(stamp, rule)) {
+  if (writers == Writers::group && rule.trust == Trust::owner && !is_private_group(stamp, rule)) {
     return "writable by its group" + mode();
   }
   return {};
@@ -136,8 +139,7 @@ Distrust distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
   if (!is_ours && (is_unknown || uid != owner)) {
     return {step.path, strange_owner(uid, ", nor the owner of what it leads to, nor you", rule)};
   }
-  // In a folder with the sticky bit others can add names, but not replace existing ones.
-  if (is_link(step.stamp) || (step.stamp.mode & S_ISVTX) != 0) return {};
+  if (is_link(step.stamp) || keeps_names(step.stamp.mode)) return {};
   return {step.path, strange_writers(step.stamp, rule), true};
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/abi/writers.h"
 #include "shim/base/settings_in_force.h"
 
 namespace fibshim {
@@ -23,11 +24,8 @@ namespace {
 const char* fault_of(int file) {
   struct stat status;
   if (fstat(file, &status) != 0) return strerror(errno);
-  const bool is_ours = status.st_uid == geteuid() || status.st_uid == 0;
-  if (S_ISCHR(status.st_mode)) return nullptr;
-  if (!is_ours) return "it belongs to another user";
-  return S_ISREG(status.st_mode) && status.st_nlink > 1 ? "it has several names (hard links)"
-                                                        : nullptr;
+  if (S_ISREG(status.st_mode)) return file_fault(status, is_ours(status.st_uid));
+  return S_ISCHR(status.st_mode) || is_ours(status.st_uid) ? nullptr : "it belongs to another user";
 }
 
 // Writing to a pipe without a reader, or a file at RLIMIT_FSIZE, would raise a signal that kills

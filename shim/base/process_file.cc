@@ -10,15 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/abi/writers.h"
+
 namespace fibshim {
 namespace {
-
-// True if any user could replace a file in the folder.
-bool is_open_to_all(const struct stat& folder) {
-  return (folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0;
-}
-
-bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
 
 // Makes a folder. Returns 0, or the errno of the failure.
 int make_folder(const char* path) {
@@ -44,37 +39,18 @@ int open_process_folder(const char* given, const char** reason) {
   memcpy(path, given, length);
   path[length] = 0;
   const int fault = make_folder(path);
-  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-  struct stat status;
-  int folder = open(path, kFlags | O_NOFOLLOW);
+  const int folder = open_folder(path, reason);
   if (folder < 0) {
-    // A link is as trustworthy as its owner. Where everybody can make names, that may be any user.
-    const int failure = errno;
-    const bool is_link = lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
-    if (is_link && !is_ours(status)) {
-      *reason = "a symbolic link of another user";
-      return -1;
+    if (*reason == nullptr) {
+      *reason = errno == ENOTDIR                ? "not a folder"
+                : errno == ENOENT && fault != 0 ? strerror(fault)
+                                                : strerror(errno);
     }
-    if (is_link) folder = open(path, kFlags);
-    if (folder < 0) {
-      *reason = !is_link && failure == ENOTDIR                ? "not a folder"
-                : !is_link && failure == ENOENT && fault != 0 ? strerror(fault)
-                                                              : strerror(errno);
-      return -1;
-    }
+    return -1;
   }
-  *reason = nullptr;
-  char* const slash = strrchr(path, '/');
-  if (slash != nullptr) slash[slash == path ? 1 : 0] = 0;
-  if (fstat(folder, &status) != 0) {
-    *reason = strerror(errno);
-  } else if (!is_ours(status)) {
-    *reason = "it belongs to another user";
-  } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    *reason = "other users may write there (chmod go-w, or set the sticky bit)";
-  } else if (slash != nullptr && stat(path, &status) == 0 && is_open_to_all(status)) {
-    *reason = "other users may exchange it: everybody may write in the folder that it lies in";
-  }
+  struct stat status;
+  *reason = fstat(folder, &status) != 0 ? strerror(errno) : folder_fault(status);
+  if (*reason == nullptr) *reason = exchange_fault(path);
   if (*reason == nullptr) return folder;
   close(folder);
   return -1;

@@ -13,6 +13,7 @@
 
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
+#include "shim/abi/writers.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters_file.h"
 
@@ -37,7 +38,7 @@ class MappedControl {
     struct stat status;
     FileHeader header;
     const bool is_ours =
-        fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        fstat(file, &status) == 0 && file_fault(status, status.st_uid == geteuid()) == nullptr &&
         status.st_size >= static_cast<off_t>(control_offset() + kBytes) &&
         pread(file, &header, sizeof header, 0) == sizeof header &&
         memcmp(header.magic, kCountersMagic, sizeof header.magic) == 0 &&
@@ -48,7 +49,7 @@ class MappedControl {
                 static_cast<off_t>(control_offset()));
     }
     ::close(file);
-    if (at == MAP_FAILED) return "it is no counters file of this user's";
+    if (at == MAP_FAILED) return "it is not a counters file of this user";
     block_ = static_cast<ControlBlock*>(at);
     pid_ = header.pid;
     start_time_ = header.start_time;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim/abi/writers.h"
 #include "shim/base/process_file.h"
 
 namespace fibshim {
@@ -117,12 +118,12 @@ ReadPlan open_tensors(const RecorderHost& host, const char* folder) {
   if (file < 0) return {};
   struct stat status;
   void* memory = MAP_FAILED;
-  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
-      (status.st_uid != geteuid() && status.st_uid != 0)) {
-    reason = "it is no file of this user";
-  } else if (status.st_size <= 0 || static_cast<uint64_t>(status.st_size) > kMostPlanBytes) {
+  reason = fstat(file, &status) != 0 ? strerror(errno) : file_fault(status, is_ours(status.st_uid));
+  if (reason == nullptr &&
+      (status.st_size <= 0 || static_cast<uint64_t>(status.st_size) > kMostPlanBytes)) {
     reason = "it is damaged";
-  } else {
+  }
+  if (reason == nullptr) {
     const auto bytes = static_cast<uint64_t>(status.st_size);
     // Read a copy rather than map the file, which may be truncated meanwhile.
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

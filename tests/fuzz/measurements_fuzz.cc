@@ -17,7 +17,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/recording_file_builder.h"
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/prometheus.h"
 #include "tools/record/recording_json.h"

@@ -19,7 +19,7 @@
 #include "tools/lint/mistakes.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 #include "tools/judge/worker.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"

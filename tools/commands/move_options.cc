@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <set>
 
+#include "shim/abi/writers.h"
 #include "tools/base/files.h"
 #include "tools/base/folder_list.h"
 #include "tools/base/terminal.h"

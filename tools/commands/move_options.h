@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tools/base/command_line.h"
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 
 namespace fibshim::tools {
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shim/abi/writers.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/move_options.h"
 #include "tools/counters/control.h"
@@ -49,7 +50,8 @@ std::string distrust_of(const struct stat& link, const struct stat& folder, uid_
   if (named_by != 0 && named_by != link.st_uid) {
     return "a process of another user than the link's owner names it";
   }
-  if ((folder.st_uid != link.st_uid && folder.st_uid != 0) || (folder.st_mode & 0022) != 0) {
+  if ((folder.st_uid != link.st_uid && folder.st_uid != 0) ||
+      writers_of(folder.st_mode) != Writers::owner) {
     return "others than its owner can write in the folder that it lies in";
   }
   return "";

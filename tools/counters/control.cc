@@ -15,6 +15,9 @@
 
 #include <fmt/format.h>
 
+#include "shim/abi/writers.h"
+#include "tools/counters/counters_folder.h"
+
 namespace fibshim::tools {
 namespace {
 
@@ -63,11 +66,10 @@ void on_bus_error(int, siginfo_t* info, void*) {
 
 // Why no request is sent through this counters file; empty: the process may be asked.
 std::string distrust_of(const struct stat& status) {
-  if (!S_ISREG(status.st_mode)) return "its counters file is not a regular file";
-  if (status.st_nlink != 1) return "its counters file has several names (hard links), or none";
-  if (!is_ours_to_change(status.st_uid)) return "its counters file belongs to another user";
-  if ((status.st_mode & 0022) != 0) return "other users can write its counters file";
-  return "";
+  const char* const fault = file_fault(status, is_ours_to_change(status.st_uid));
+  if (fault != nullptr) return fmt::format("its counters file is not trusted: {}", fault);
+  return writers_of(status.st_mode) == Writers::owner ? ""
+                                                      : "other users can write its counters file";
 }
 
 // The control block of one counters file, mapped for writing.

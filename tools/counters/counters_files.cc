@@ -1,6 +1,5 @@
 #include "tools/counters/counters_files.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
+#include "shim/abi/writers.h"
 #include "tools/base/files.h"
 #include "tools/base/setting_values.h"
 
@@ -101,12 +101,6 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
 bool is_unbegun(const FileHeader& header) {
   constexpr char kZeros[sizeof header.magic] = {};
   return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
-}
-
-bool has_counters_suffix(std::string_view name) {
-  const std::string_view suffix = kCountersSuffix;
-  return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
-         name[0] != '.';  // one that is still being created
 }
 
 std::string digest_text(const uint64_t (&digest)[2]) {
@@ -221,6 +215,11 @@ bool is_of_process(uint64_t pid, uid_t file_owner) {
   return false;
 }
 
+// The device of counts that the shim does not tell apart: known where there is only one.
+int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
+
+}  // namespace
+
 tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
                                                              const std::string& name) {
   // Does not follow a link, and does not wait for the other end of a FIFO.
@@ -230,11 +229,6 @@ tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
   if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
   return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
 }
-
-// The device of counts for which the shim does not record it: known if there is only one.
-int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
-
-}  // namespace
 
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name) {
@@ -249,9 +243,10 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
-  if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
-  // A user who may create names in the folder can link any file of that disk into it.
-  if (status.st_nlink > 1) return tl::unexpected(std::string("it has several names (hard links)"));
+  // Whether a user's counters may be read was decided for the whole folder.
+  if (const char* const fault = file_fault(status, true)) {
+    return tl::unexpected(std::string(fault));
+  }
 
   // On the heap: it is 12 KB, and the compiler need not clear it.
   const auto header = std::make_unique<FileHeader>();
@@ -359,169 +354,6 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
     budget->kept_left = 0;  // the remaining files are not even read
     return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
   }
-  return out;
-}
-
-std::optional<ProcessIdentity> identity_in_file_name(std::string_view name) {
-  if (!has_counters_suffix(name)) return std::nullopt;
-  name.remove_suffix(std::string_view(kCountersSuffix).size());
-  ProcessIdentity out{};
-  const char* const end = name.data() + name.size();
-  const auto pid = std::from_chars(name.data(), end, out.pid);
-  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
-  const auto start = std::from_chars(pid.ptr + 1, end, out.start_time);
-  if (start.ec != std::errc()) return std::nullopt;
-  if (start.ptr == end) return out;
-  uint32_t number = 0;
-  const auto program = std::from_chars(start.ptr + 1, end, number);
-  if (*start.ptr != '-' || program.ec != std::errc() || program.ptr != end) return std::nullopt;
-  return out;
-}
-
-namespace {
-
-bool is_us_or_root(uid_t user) { return user == geteuid() || user == 0; }
-
-// Why another user could replace the folder by another one; empty: nobody can.
-std::string exchange_fault(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string above = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  struct stat status;
-  const bool is_open = stat(above.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0 &&
-                       (status.st_mode & S_ISVTX) == 0;
-  return is_open ? "other users may exchange it: everybody may write in the folder that it lies in"
-                 : "";
-}
-
-// Finds the folder's owner and sets its fields accordingly. Returns why it is not even read, or "".
-std::string judge_folder(const std::string& path, OpenFolder* folder) {
-  struct stat status;
-  if (fstat(folder->fd.get(), &status) != 0) return strerror(errno);
-  folder->owner = status.st_uid;
-  if (!is_us_or_root(status.st_uid)) {
-    folder->change_fault = "it belongs to another user";
-    // The shim writes there by default, and everybody knows the name.
-    if (path == default_stats_folder()) return folder->change_fault;
-  } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    folder->change_fault = "other users may write there (chmod go-w, or set the sticky bit)";
-  } else {
-    folder->change_fault = exchange_fault(path);
-  }
-  return "";
-}
-
-// Opens the folder. The descriptor is invalid if the folder does not exist.
-tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
-  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
-  FileDescriptor folder(open(path.c_str(), kFlags | O_NOFOLLOW));
-  if (folder) return folder;
-  // The default folder lies where every user can create names: a link there may be anybody's.
-  int failure = errno;
-  struct stat link;
-  if (lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
-    if (link.st_uid != geteuid() && link.st_uid != 0) {
-      return tl::unexpected(std::string("it is a symbolic link of another user"));
-    }
-    folder = FileDescriptor(open(path.c_str(), kFlags));
-    failure = errno;
-  }
-  if (folder || failure == ENOENT) return folder;
-  return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
-}
-
-// Each name and file costs memory, and a user who may write in the folder can create any number.
-constexpr size_t kMostNames = 1 << 20;
-constexpr size_t kMostFiles = 16384;
-
-// Lists the counters files. Returns why that failed, or "".
-std::string list_files(OpenFolder* folder) {
-  // fdopendir takes ownership of its descriptor, so it gets a duplicate.
-  DIR* const listing = fdopendir(fcntl(folder->fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (listing == nullptr) return fmt::format("cannot read the folder: {}", strerror(errno));
-  while (const dirent* entry = readdir(listing)) {
-    if (folder->names.size() == kMostNames) break;
-    if (has_counters_suffix(entry->d_name)) folder->names.emplace_back(entry->d_name);
-  }
-  closedir(listing);
-  std::ranges::sort(folder->names);
-  return "";
-}
-
-}  // namespace
-
-tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
-  std::string path = folder;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  auto fd = open_path(path);
-  if (!fd) return tl::unexpected(fd.error());
-  OpenFolder out{std::move(*fd), 0, "", {}};
-  if (!out.fd) return out;
-  std::string why = judge_folder(path, &out);
-  if (why.empty()) why = list_files(&out);
-  if (!why.empty()) return tl::unexpected(std::move(why));
-  return out;
-}
-
-std::string why_no_counters(const std::string& folder) {
-  const auto opened = open_counters_folder(folder);
-  if (!opened) return opened.error();
-  return opened->fd ? opened->change_fault : exchange_fault(folder);
-}
-
-bool OpenFolder::is_read(uid_t file_owner) const {
-  return geteuid() == 0 || is_us_or_root(file_owner) || file_owner == owner;
-}
-
-bool is_ours_to_change(uid_t file_owner) { return geteuid() == 0 || file_owner == geteuid(); }
-
-namespace {
-
-tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const OpenFolder& folder,
-                                                                       const std::string& name,
-                                                                       ReadingBudget* budget) {
-  const auto file = open_counters_file(folder.fd.get(), name);
-  if (!file && errno == ENOENT) return std::nullopt;
-  if (!file) return tl::unexpected(file.error());
-  auto process = read_open_counters_file(file->get(), name, budget);
-  if (process && process->has_value() && !folder.is_read((*process)->owner)) {
-    return tl::unexpected(std::string("it belongs to another user"));
-  }
-  return process;
-}
-
-}  // namespace
-
-tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
-  const auto opened = open_counters_folder(folder);
-  if (!opened) return tl::unexpected(opened.error());
-  CountersFolder out{static_cast<bool>(opened->fd), {}, {}};
-  out.refusal = opened->change_fault;
-  out.is_anothers = opened->fd && !is_us_or_root(opened->owner);
-  ReadingBudget budget;
-  size_t count = 0;
-  for (const std::string& name : opened->names) {
-    struct stat status;
-    if (fstatat(opened->fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) continue;  // deleted since it was listed
-    } else if (!opened->is_read(status.st_uid)) {
-      ++out.foreign_count;
-      continue;
-    }
-    if (count++ == kMostFiles) {
-      out.refused.push_back(
-          {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
-      break;
-    }
-    auto process = read_file_of(*opened, name, &budget);
-    if (!process) {
-      out.refused.push_back({name, process.error()});
-    } else if (process->has_value()) {
-      out.processes.push_back(std::move(**process));
-    }
-  }
-  std::ranges::sort(out.processes, [](const ProcessCounters& a, const ProcessCounters& b) {
-    return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
-  });
   return out;
 }
 

@@ -1,7 +1,7 @@
-// Reads the counters files of a FIBSHIM_STATS_DIR (shim/abi/counters_format.h) while their writers
-// run, and after they died. A file is untrusted: every number in it is checked before it is used,
-// and a file that fails a check is refused with a reason, never read in part. Files are read with
-// pread, not mapped, so that a file truncated meanwhile is an error and not a SIGBUS.
+// Reads one counters file (shim/abi/counters_format.h) while its writer runs, and after it died. A
+// file is untrusted: every number in it is checked before it is used, and a file that fails a check
+// is refused with a reason, never read in part. Files are read with pread, not mapped, so that a
+// file truncated meanwhile is an error and not a SIGBUS.
 #pragma once
 
 #include <sys/types.h>
@@ -91,45 +91,9 @@ struct ProcessCounters {
   std::vector<ShadowCount> shadow;
 };
 
-struct RefusedFile {
-  std::string file;
-  std::string reason;
-};
-
-struct CountersFolder {
-  bool exists;
-  std::vector<ProcessCounters> processes;  // by pid, then start time
-  std::vector<RefusedFile> refused;        // by name
-  size_t foreign_count = 0;                // files of other users, which were not read
-  // Why processes of the folder's owner, or of the reader, write no counters to it; empty: they do.
-  std::string refusal;
-  bool is_anothers = false;  // the reason: it is another user's, whose own processes write there
-};
-
-// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read.
-// It is not an error if the folder does not exist.
-tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
-
-// Why a process of this user would not write counters there, by the shim's own rules; empty: it
-// would. The folder need not exist.
-std::string why_no_counters(const std::string& folder);
-
-// A folder that may belong to anybody: the default one lies where every user can create names, and
-// in one with the sticky bit every user may write counters.
-struct OpenFolder {
-  FileDescriptor fd;  // invalid: the folder does not exist
-  uid_t owner = 0;
-  std::string change_fault;  // why nothing in it is changed and no process asked; empty: allowed
-  std::vector<std::string> names;  // of counters files, sorted
-
-  // True if files of this user are read: our own, root's and those of the folder's owner. Root
-  // reads everybody's.
-  bool is_read(uid_t file_owner) const;
-};
-tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder);
-
-// True if we may change or remove a file of this user, in a folder that may be changed.
-bool is_ours_to_change(uid_t file_owner);
+// Opens a file to be read. Returns the reason if that fails, and sets errno.
+tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
+                                                             const std::string& name);
 
 // Reads one file of an open folder. Returns nothing if its process has not written the header yet.
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
@@ -148,14 +112,6 @@ struct ReadingBudget {
 // The same for an open file. `name` is for messages. Charges the bytes read and kept to the budget.
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
     int fd, const std::string& name, ReadingBudget* budget = nullptr);
-
-struct ProcessIdentity {
-  uint64_t pid;
-  uint64_t start_time;
-};
-
-// Parses "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; else nothing.
-std::optional<ProcessIdentity> identity_in_file_name(std::string_view name);
 
 // True if a process of this pid and start time is running now. A zombie is not.
 bool is_process_alive(uint64_t pid, uint64_t start_time);

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "shim/abi/writers.h"
+
 namespace fibshim::tools {
 namespace {
 
@@ -35,9 +37,8 @@ bool is_due(const OpenFolder& folder, const std::string& name) {
   if (!is_of_ended_process(name)) return false;
   const FileDescriptor file = open_file(folder, name);
   struct stat status;
-  // A file with several names (hard links) may be any file of that disk: it is not even marked.
-  return file && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
-         status.st_nlink == 1 && status.st_uid == geteuid() &&
+  return file && fstat(file.get(), &status) == 0 &&
+         file_fault(status, status.st_uid == geteuid()) == nullptr &&
          find_writer(file.get()) == Writer::none && is_old(file.get(), status) &&
          read_open_counters_file(file.get(), name).has_value();
 }

@@ -7,7 +7,7 @@
 // it is renamed meanwhile.
 #pragma once
 
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 
 namespace fibshim::tools {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "tools/base/command_line.h"
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 
 namespace fibshim::tools {
 

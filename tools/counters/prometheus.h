@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 
 namespace fibshim::tools {
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "shim/abi/recording_format.h"
-#include "tools/counters/counters_files.h"
+#include "tools/counters/counters_folder.h"
 #include "tools/record/kernel_signature.h"
 
 namespace fibshim::tools {
