@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-// Assumed limit of an axis, unless the folder states another: 2^20 tokens, rows or pages.
+// The largest axis that is tried: 2^20 tokens, rows or pages. Larger launches are not checked.
 constexpr int64_t kLargestAxis = 1 << 20;
 
 // Knows the constant axes, and a value for each axis that varies. Names that only a launch defines

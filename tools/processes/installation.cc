@@ -18,7 +18,7 @@ std::string path_in(std::initializer_list<const char*> folders, const char* name
   return prefix / *folders.begin() / name;
 }
 
-// The library folders that LIBDIR of `make install` may name.
+// Searches the folders of the command's own rpath: any of them may be LIBDIR of `make install`.
 std::string library_path(const char* name) {
   return path_in({"lib", "lib64", "lib/" FIBSHIM_MULTIARCH}, name);
 }

@@ -3,8 +3,8 @@
 // guess:
 //   8 bytes   an address if one is between 2^32 and 2^56; float64 if all look like one;
 //             else int64
-//   4 bytes   float32 if all that are not 0 have a magnitude of 1e-12 to 1e12 when read as one (integers
-//             with such bits are above 730 million); else int32
+//   4 bytes   float32 if all but 0 have a magnitude of 1e-12 to 1e12 when read as one (integers with
+//             such bits are above 730 million); else int32
 //   1, 2      uint8, int16
 //
 // A struct consists of words, and these of fields. A word of 8 bytes is a pointer if the driver

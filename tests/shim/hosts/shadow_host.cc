@@ -10,7 +10,7 @@
 // One of GRAPH_EVERY launches goes through a graph that is captured for it alone. After PAUSE_AFTER
 // launches the host prints "paused" and waits for a line. "until": stops when the shim stops using
 // the solution. "beside": while it captures, it makes the same launch in another stream.
-// many: launches as fast as possible, on changing parts of a large buffer that changes now and then.
+// many: launches as fast as possible, on changing parts of a buffer that changes now and then.
 // replay: launches a graph of several norms, or of one (replay_one), in two streams by turns, on
 // the same few inputs again and again: REPLAYS times, and then until the simulated driver has made
 // CHECKS comparisons; -1: until the shim stops using the solution. A time limit ends it, too.
