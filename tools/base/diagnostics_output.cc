@@ -11,7 +11,7 @@ constexpr size_t kMaxExcerpt = 120;
 // The lines of the files that findings are about; each file is read once.
 class SourceLines {
  public:
-  // Line `number`, from 1; empty when there is none.
+  // Line `number`, counted from 1; empty if there is none.
   std::string_view line(const std::string& file, uint32_t number) {
     const auto [entry, is_new] = files_.try_emplace(file);
     if (is_new) {

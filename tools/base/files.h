@@ -9,7 +9,7 @@ namespace fibshim::tools {
 // Returns at most 64 KB of a file; empty if it cannot be read.
 std::string read_small_file(const std::string& path);
 
-// Whether `path` is missing or a regular file, which write_file() replaces as a whole.
+// True if `path` is missing or a regular file, which write_file() replaces as a whole.
 bool is_replaceable(const std::string& path);
 
 // Writes a file with mode 0644. A regular file is replaced by rename: a reader sees the old text or the

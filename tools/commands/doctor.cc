@@ -48,7 +48,7 @@ struct Finding {
   std::string name;  // of the check, in snake_case
   Status status;
   std::string detail;
-  std::string advice;  // what to do; empty when nothing is
+  std::string advice;  // what the user should do; empty: nothing
 };
 
 // ---- probes in child processes

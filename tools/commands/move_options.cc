@@ -12,7 +12,7 @@
 namespace fibshim::tools {
 namespace {
 
-// A label, or VAR=VALUE, which may also stand in the environment that the process was started with.
+// True if the process belongs to the job: a label, or VAR=VALUE, also from its environment.
 bool is_in_job(const ProcessCounters& process, const std::string& job) {
   if (process.folder.job == job) return true;
   if (job.find('=') == std::string::npos) return false;
@@ -86,7 +86,7 @@ std::vector<ProcessCounters> choose_processes(const char* command, CountersFolde
     missing.erase(process.pid);
     out.push_back(std::move(process));
   }
-  // Of the programs that a process went on with by exec, the last one runs.
+  // A process that called exec has a file for each program; only the last of these programs runs.
   for (size_t i = 0; i + 1 < out.size();) {
     const bool is_same = out[i].pid == out[i + 1].pid && out[i].start_time == out[i + 1].start_time;
     if (is_same) {

@@ -21,7 +21,7 @@ void add(const ShadowNumbers& more, ShadowNumbers* sum);
 // A table; empty if nothing was to be checked.
 std::string shadow_table(const ShadowSums& sums);
 nlohmann::ordered_json shadow_to_json(const ShadowSums& sums);
-// In a few words: "12 shadow checks, 1 mismatch, most of norm_h8 at rows=3, 3 not checked"; empty as above.
+// "12 shadow checks, 1 mismatch, most of norm_h8 at rows=3, 3 not checked"; empty as above.
 std::string shadow_words(const ShadowSums& sums);
 
 }  // namespace fibshim::tools

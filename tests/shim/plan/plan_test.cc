@@ -721,7 +721,7 @@ TEST(Attributes, SeesANodeThatTheDeviceUpdates) {
 // --- several patterns ---
 
 TEST(Plan, TellsOfTheCandidateThatCameNearest) {
-  // By falling benefit: a pattern whose where does not hold, and one without a solution.
+  // By falling benefit: a pattern whose where does not hold, and one without any solution.
   const PlannedFolder folder({.second_pattern = true, .where = R"("w == 0")"});
   const Decider decide(folder.record());
   ASSERT_EQ(folder.record().candidate_count, 2);
