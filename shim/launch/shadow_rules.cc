@@ -22,6 +22,7 @@ Mutex g_lock;
 Rule g_rules[kMaxRules];  // newest first
 std::atomic<uint32_t> g_rule_count{0};
 std::atomic<uint32_t> g_number{0};
+std::atomic<uint32_t> g_at_least{kShadowUnset};
 std::atomic<bool> g_is_wanted{false};
 
 uint32_t interval_of_decision(const Decision& decision) {
@@ -42,6 +43,8 @@ uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution) {
       break;
     }
   }
+  const uint32_t at_least = g_at_least.load(std::memory_order_acquire);
+  if (at_least != kShadowUnset && (interval == 0 || at_least < interval)) interval = at_least;
   if (interval != 0) g_is_wanted.store(true, std::memory_order_relaxed);
   return interval;
 }
@@ -50,7 +53,10 @@ bool add_shadow_rule(const char* glob, uint32_t interval) {
   {
     MutexGuard guard(g_lock);
     if (strlen(glob) >= sizeof g_rules[0].glob) return false;
-    if (strcmp(glob, "*") == 0) g_rule_count = 0;
+    if (strcmp(glob, "*") == 0) {
+      g_rule_count = 0;
+      g_at_least = kShadowUnset;
+    }
     uint32_t at = 0;
     while (at < g_rule_count && strcmp(g_rules[at].glob, glob) != 0) ++at;
     if (at == kMaxRules) return false;
@@ -61,6 +67,11 @@ bool add_shadow_rule(const char* glob, uint32_t interval) {
   }
   apply_shadow_rules();
   return true;
+}
+
+void check_at_least(uint32_t interval) {
+  g_at_least.store(interval, std::memory_order_release);
+  apply_shadow_rules();
 }
 
 void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision* decision) {

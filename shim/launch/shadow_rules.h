@@ -12,6 +12,10 @@ namespace fibshim {
 // replaces all earlier rules. False: there are too many globs, or this one is too long.
 bool add_shadow_rule(const char* glob, uint32_t interval);
 
+// Checks at least one of `interval` launches of all definitions, in addition to the rules (`fibshim rollout
+// --check`), until it is called with kShadowUnset or a rule for "*" is added.
+void check_at_least(uint32_t interval);
+
 // Starts sampling a decision if the rules ask for it. Requires a redirecting, unpublished decision.
 void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision* decision);
 

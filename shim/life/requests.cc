@@ -97,8 +97,13 @@ bool prepare_move(bool is_off, const char* wanted, Faults faults,
   return true;
 }
 
-// Serves `fibshim shadow`.
+// Serves `fibshim shadow` and, if the request names no definition, `fibshim rollout --check`.
 void follow_shadow_rule() {
+  if (g_request.folder[0] == 0) {
+    check_at_least(g_request.interval);
+    follow_shadow_rules();
+    return write_answer(AnswerState::moved, "");
+  }
   if (add_shadow_rule(g_request.folder, g_request.interval)) {
     log_message(LogLevel::info, "FIBSHIM_SHADOW: %s%u of %s", g_request.interval == 0 ? "" : "1/",
                 g_request.interval, g_request.folder);

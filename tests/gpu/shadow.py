@@ -13,13 +13,13 @@ What checks cost vLLM: vllm_shadow.py.
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 from counters import BUILD, SHIM, read_stats
+from planted import folder_without_last_row
 from report import Report
 
 CONFIG = os.path.join(BUILD, "config", "pytorch")
@@ -229,20 +229,7 @@ def soak():
 
 
 def wrong_config(folder):
-    """A copy of the folder whose rmsnorm_h4096 leaves the last row of several unwritten."""
-    copy = os.path.join(folder, "wrong")
-    shutil.copytree(CONFIG, copy)
-    for place, _, names in os.walk(copy):
-        for name in names:
-            if name != "fibshim_rmsnorm_h4096.json":
-                continue
-            with open(os.path.join(place, name)) as file:
-                solution = json.load(file)
-            solution["launch"]["grid"][0] = "max(1, (%s) - 1)" % solution["launch"]["grid"][0]
-            with open(os.path.join(place, name), "w") as file:
-                json.dump(solution, file)
-    subprocess.run(["chmod", "-R", "go-w", copy], check=True)
-    return copy
+    return folder_without_last_row(os.path.join(folder, "wrong"), "fibshim_rmsnorm_h4096")
 
 
 def main():

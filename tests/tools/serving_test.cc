@@ -228,6 +228,37 @@ TEST_F(Serving, ARolloutSeesTheOnlyFaultOfASolutionThatIsLeftAlone) {
   EXPECT_EQ(folder_of(second), folder_ / "old");
 }
 
+// No launch was to be checked before, and none is afterwards.
+TEST_F(Serving, ARolloutHasLaunchesCheckedWhileItWatches) {
+  LiveProgram* const engine = start("old", {});
+  const auto checks = [&] {
+    long sum = 0;
+    const nlohmann::json all = stats_json();
+    for (const auto& one : all["shadow"]) sum += one["checks"].get<long>();
+    return sum;
+  };
+  const std::vector<std::string> options = {"--to=100%", "--watch=1", "--slower=900", "--force"};
+  const auto with = [&](const char* folder, std::vector<std::string> more) {
+    more.insert(more.begin(), folder_ / folder);
+    more.insert(more.end(), options.begin(), options.end());
+    return run_program(rollout(more));
+  };
+  const ProgramResult stopped = exits(1, with("bad", {"--check=1/5"}));
+  EXPECT_CONTAINS(stopped.out, "shadow checks found a solution wrong");
+  EXPECT_CONTAINS(stopped.out, ": taken back\n");
+  EXPECT_EQ(folder_of(engine), folder_ / "old");
+  EXPECT_GT(checks(), 0);
+  const auto unchecked_hits = [&] { return count(engine, "hit"); };
+  // Those under way may still end.
+  const long shadowed = count(engine, "shadowed");
+  const long hits = unchecked_hits();
+  EXPECT_TRUE(wait_until([&] { return unchecked_hits() > hits + 200; }));
+  EXPECT_EQ(count(engine, "shadowed"), shadowed);
+  // Without, nothing would have been noticed, and that is said.
+  EXPECT_CONTAINS(exits(0, with("new", {})).out, "--check, FIBSHIM_SHADOW or ");
+  EXPECT_CONTAINS(exits(2, with("new", {"--check=often"})).err, "--check: is 1/N");
+}
+
 TEST_F(Serving, OneProcessTakesAShareOfItsLaunchesFirst) {
   LiveProgram* const engine = start("old", {});
   LiveProgram work(rollout(

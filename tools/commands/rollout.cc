@@ -19,6 +19,7 @@
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/step_times.h"
 #include "tools/base/folder_list.h"
+#include "tools/base/setting_values.h"
 
 namespace fibshim::tools {
 namespace {
@@ -37,6 +38,8 @@ struct Options {
   std::vector<double> stages;  // percent, rising
   double watch_seconds = 60;
   double slower_percent = 5;
+  std::string check = "off";
+  uint32_t check_interval = 0;  // 0: as they are told already
   bool wants_whole = false;
   bool is_dry_run = false;
   bool wants_json = false;
@@ -116,8 +119,15 @@ class Rollout {
   // False: something was worse, or failed; what had moved was taken back.
   bool run() {
     time_steps(folder_.get(), all_processes(), true);
-    const bool is_done = run_stages();
+    // From the beginning and of all: steps with checks are compared with steps with checks.
+    const bool wants_checks = options_.check_interval != 0;
+    std::string fault = wants_checks ? ask_checks(options_.check_interval) : "";
+    const bool is_done = fault.empty() ? run_stages() : stop(std::move(fault));
     if (!is_done && moved_count_ > 0) take_back();
+    if (wants_checks) {
+      fault = ask_checks(kShadowUnset);
+      if (!fault.empty()) say("checks go on: " + fault);
+    }
     time_steps(folder_.get(), all_processes(), false);
     return is_done;
   }
@@ -132,6 +142,7 @@ class Rollout {
     out["reason"] = reason_;
     out["not_taken_back"] = not_taken_back_;
     out["before"] = json_of(before_);
+    out["steps_not_judged"] = steps_not_judged_;
     out["stages"] = stages_;
     return out;
   }
@@ -157,6 +168,30 @@ class Rollout {
     reason_ = std::move(reason);
     say("stopped: " + reason_);
     return false;
+  }
+
+  std::string ask_checks(uint32_t interval) const {
+    return check_at_least(options_.move.stats_dir, all_processes(), interval,
+                          ControlClock::now() + kMoveTime);
+  }
+
+  // What will not be noticed.
+  void say_what_is_not_judged() {
+    if (before_.checks == 0) {
+      say("no launch was checked meanwhile: a solution with wrong results would not be noticed; "
+          "--check, FIBSHIM_SHADOW or `fibshim shadow` has launches checked");
+    }
+    const auto has_steps = [](const auto& watched) {
+      return watched.second.steps.count >= kLeastSteps;
+    };
+    const auto judged = static_cast<size_t>(std::ranges::count_if(watched_before_, has_steps));
+    steps_not_judged_ = watched_before_.size() - judged;
+    if (steps_not_judged_ == 0) return;
+    say(
+        fmt::format("steps of {} cannot be judged: fewer than {} launches of a graph whose kernels "
+                    "a pattern knows; "
+                    "slower kernels would not be noticed there",
+                    counted(steps_not_judged_, "process", "processes"), kLeastSteps));
   }
 
   Looks look() const {
@@ -359,10 +394,7 @@ class Rollout {
     say(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
                     counted(units_.size(), "process or job", "processes or jobs"),
                     words_of(before_, nullptr)));
-    if (before_.checks == 0) {
-      say("no launch was checked meanwhile: a solution with wrong results would not be noticed; "
-          "FIBSHIM_SHADOW or `fibshim shadow` has launches checked");
-    }
+    say_what_is_not_judged();
     for (const double share : options_.stages) {
       const Stage stage = stage_of(share, units_.size(), can_share_);
       // From a share it goes back first, so that `back` leads to where it came from later, too.
@@ -419,6 +451,7 @@ class Rollout {
   double watched_seconds_ = 0;       // the last time
   std::map<uint64_t, Watched> watched_before_;
   Watched before_;
+  size_t steps_not_judged_ = 0;  // processes
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
   std::vector<std::string> not_taken_back_;
   std::string reason_;
@@ -540,6 +573,9 @@ int rollout_command(int argc, const char* const* argv) {
       "how long to watch before the first stage and after each: seconds, or 60s, 5m, 1h (60)");
   line.number("--slower", &options.slower_percent, 0.0, 1000.0, "PERCENT",
               "how much longer the steps of graphs may take (5)");
+  line.option("--check", &options.check, "1/N",
+              "while it watches, have one of N launches at least compared with the original in all "
+              "processes, and as before afterwards");
   line.flag("--dry-run", &options.is_dry_run, "say who would move when, and ask nobody");
   add_choice_options(&line, &options.move);
   line.option("--job", &options.move.job, "NAME|VAR=VALUE",
@@ -552,6 +588,10 @@ int rollout_command(int argc, const char* const* argv) {
     return std::string(conflict_in(options.move));
   });
   line.check([&options] { return parse_stages(&options); });
+  line.check([&options] {
+    const bool is_rate = parse_shadow(options.check.c_str(), &options.check_interval);
+    return std::string(is_rate ? "" : "--check: is 1/N, with N from 1 to 1000000000");
+  });
   return line.parse(argc, argv) ? rollout(options) : line.exit_code();
 }
 

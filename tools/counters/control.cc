@@ -353,6 +353,18 @@ std::vector<MoveResult> ask_shadow(const AskingRight& right,
   return move_each(right, processes, {AskTarget::folder, definition, interval}, &deadline);
 }
 
+std::string check_at_least(const std::string& folder, const std::vector<ProcessCounters>& processes,
+                           uint32_t interval, ControlClock::time_point deadline) {
+  const auto right = AskingRight::acquire(folder, deadline);
+  if (!right) return right.error();
+  for (const MoveResult& result : ask_shadow(*right, processes, "", interval, deadline)) {
+    if (result.state == MoveState::moved || result.state == MoveState::dead) continue;
+    return fmt::format("process {}: {}: {}", result.pid, shadow_state_name(result.state),
+                       result.reason);
+  }
+  return "";
+}
+
 std::vector<MoveResult> move_together(const AskingRight& right,
                                       const std::vector<ProcessCounters>& processes,
                                       const Move& move, ControlClock::time_point deadline) {

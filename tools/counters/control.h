@@ -73,6 +73,11 @@ std::vector<MoveResult> ask_shadow(const AskingRight& right,
                                    const std::string& definition, uint32_t interval,
                                    ControlClock::time_point deadline);
 
+// Asks each process of a stats folder to check at least one of `interval` launches of all definitions; kShadowUnset ends
+// that. Returns "", or which living process does not answer.
+std::string check_at_least(const std::string& folder, const std::vector<ProcessCounters>& processes,
+                           uint32_t interval, ControlClock::time_point deadline);
+
 // Moves all processes or none: first each prepares, then all move.
 std::vector<MoveResult> move_together(const AskingRight& right,
                                       const std::vector<ProcessCounters>& processes,
