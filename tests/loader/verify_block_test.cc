@@ -30,7 +30,8 @@ TEST(VerifyBlock, IsReadWhole) {
   const CheckReport report = check_block(
       R"({"op": "rmsnorm", "axes": {"rows": [1, 7]}, "atol": 0.5, "required_matched_ratio": 0.95,
       "arguments": {"factor": {"value": 0.25, "type": "float32"}, "stride": {"expr": "2 * n"},
-      "scratch": {"shape": ["rows", "n"], "dtype": "float16"}, "ids": {"low": 0, "high": "n"}}})",
+      "scratch": {"shape": ["rows", "n + 1"], "dtype": "float16"},
+      "first": {"shape": [7], "dtype": "int32", "elements": "index"}, "order": {"elements": "n - index"}, "ids": {"low": 0, "high": "n"}}})",
       &model, &blocks);
   ASSERT_EQ(first_of(report), "");
   const VerifyBlock& block = blocks.of(model.solutions[0]);
@@ -43,7 +44,13 @@ TEST(VerifyBlock, IsReadWhole) {
   EXPECT_EQ(block.find_argument("factor")->value, 0.25);
   EXPECT_EQ(block.find_argument("factor")->type, ValueType::float32);
   EXPECT_EQ(block.find_argument("stride")->kind, VerifyArgument::Kind::expression);
-  EXPECT_EQ(block.find_argument("scratch")->shape, (std::vector<std::string>{"rows", "n"}));
+  const VerifyArgument& scratch = *block.find_argument("scratch");
+  ASSERT_EQ(scratch.shape.size(), 2u);
+  EXPECT_EQ(scratch.shape[1].text.text, "n + 1");
+  EXPECT_FALSE(scratch.elements);
+  EXPECT_EQ(block.find_argument("first")->kind, VerifyArgument::Kind::tensor);
+  EXPECT_EQ(block.find_argument("first")->elements->text.text, "index");
+  EXPECT_EQ(block.find_argument("order")->kind, VerifyArgument::Kind::elements);
   EXPECT_EQ(block.find_argument("ids")->kind, VerifyArgument::Kind::range);
 }
 
@@ -55,6 +62,9 @@ TEST(VerifyBlock, MistakesAreFound) {
       {R"({"arguments": {"eps": {"value": "1"}}})", "[wrong-type]"},
       {R"({"arguments": {"eps": {"value": 1, "type": "float"}}})", "[bad-value]"},
       {R"({"arguments": {"x2": {"shape": ["n"], "dtype": "float3"}}})", "[unknown-dtype]"},
+      {R"({"arguments": {"x2": {"shape": ["n +"], "dtype": "int8"}}})", "[expression-syntax]"},
+      {R"({"arguments": {"x2": {"elements": "index", "high": "n"}}})", "[value-source]"},
+      {R"({"arguments": {"x2": {"elements": "index +"}}})", "[expression-syntax]"},
       {R"({"arguments": {"ids": {"high": "n"}}})", "[missing-key]"},
       {R"({"arguments": {"s": {"expr": "2 *"}}})", "[expression-syntax]"},
       {R"({"required_matched_ratio": 1.5})", "[bad-value]"},

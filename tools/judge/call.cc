@@ -11,6 +11,7 @@
 #include "tools/judge/described_launch.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
+#include "tools/judge/stated_values.h"
 #include "tools/record/pattern_fit.h"
 
 namespace fibshim::judge {
@@ -85,11 +86,8 @@ class Call::Values : public Scope {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
       for (const Field& field : fields_) has_changed = settle_field(field) || has_changed;
-      for (const auto& [name, other] : ties_) {
-        const auto value = find_number(name) ? Result<int64_t>(fail(ErrorCode::invalid_value, ""))
-                                             : evaluate(other, *this);
-        if (value) give(name, static_cast<double>(*value));
-        has_changed = value.has_value() || has_changed;
+      for (const auto& [left, right] : ties_) {
+        has_changed = settle_side(left, right) || settle_side(right, left) || has_changed;
       }
     }
   }
@@ -122,17 +120,39 @@ class Call::Values : public Scope {
  private:
   using Place = std::tuple<Source::Kind, uint16_t, uint32_t>;
 
-  // "name == expression" in a "where" says what the one is.
+  // "name == expression" in a "where" says what the one is, and so does "name * expression == expression".
   void add_tie(const MarkedExpression& clause) {
     const Expression& expression = clause.expression;
     const Expression::Node& root = expression.node(expression.root());
     if (root.kind != Expression::Kind::binary || root.op != Op::eq) return;
-    const Expression::Node& left = expression.node(root.left);
-    const PatternValue* const value =
-        left.kind == Expression::Kind::name ? pattern_.find_value(left.name) : nullptr;
-    if (value == nullptr || value->is_pointer) return;
-    auto other = Expression::parse(clause.text.text.substr(root.offset + strlen("==")));
-    if (other) ties_.emplace_back(left.name, std::move(*other));
+    const std::string_view text = clause.text.text;
+    auto left = Expression::parse(text.substr(0, root.offset));
+    auto right = Expression::parse(text.substr(root.offset + strlen("==")));
+    if (left && right) ties_.emplace_back(std::move(*left), std::move(*right));
+  }
+
+  // True when the one unknown of `open`, a name or a product, became known by what `other` is.
+  bool settle_side(const Expression& open, const Expression& other) {
+    const Expression::Node& root = open.node(open.root());
+    const Expression::Node& value = other.node(other.root());
+    const bool is_name = root.kind == Expression::Kind::name;
+    if (is_name ? find_number(root.name).has_value() : !is_product(open, root)) return false;
+    const auto integer = evaluate(other, *this);
+    if (!integer && value.kind != Expression::Kind::floating) return false;
+    const double wanted = integer ? static_cast<double>(*integer) : value.floating;
+    if (!is_name) return solve(open, wanted);
+    const PatternValue* const given = pattern_.find_value(root.name);
+    if (given == nullptr || given->is_pointer) return false;
+    give(root.name, wanted);
+    return true;
+  }
+
+  static bool is_product(const Expression& expression, const Expression::Node& node) {
+    if (node.kind != Expression::Kind::binary) {
+      return node.kind == Expression::Kind::name || node.kind == Expression::Kind::integer;
+    }
+    return node.op == Op::mul && is_product(expression, expression.node(node.left)) &&
+           is_product(expression, expression.node(node.right));
   }
 
   // True when that made something known.
@@ -214,7 +234,7 @@ class Call::Values : public Scope {
   const PatternSpec& pattern_;
   const std::string& definition_;
   std::vector<Field> fields_;
-  std::vector<std::pair<std::string, Expression>> ties_;
+  std::vector<std::pair<Expression, Expression>> ties_;
   std::map<std::string, double> numbers_;
   std::map<Place, double> places_;
   std::map<uint16_t, std::string> captures_;
@@ -321,17 +341,11 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
     if (given == nullptr || !given->is_pointer || definition.find_argument(name) != nullptr)
       continue;
     BufferSpec extra{name, nullptr, {}, true, ""};
-    if (const VerifyArgument* const told = subject_.verify->find_argument(name)) {
+    if (const VerifyArgument* const told = subject_.verify->find_argument(name);
+        told != nullptr && told->kind == VerifyArgument::Kind::tensor) {
       extra.type = element_type_of(told->dtype);
-      for (const std::string& axis : told->shape) {
-        const auto value = axes.find(axis);
-        if (value == axes.end()) {
-          return fail(ErrorCode::invalid_value, "\"verify\" gives " + in_quotes(name) +
-                                                    " the axis " + in_quotes(axis) +
-                                                    ", which the definition does not have");
-        }
-        extra.shape.push_back(value->second);
-      }
+      extra.shape = FIBSHIM_TRY(shape_of(*told, axes));
+      extra.is_output = !told->elements;
     } else if (const ExtraOutput* const known = find_extra_output(subject_.op, name);
                known != nullptr && first != nullptr && !first->shape.empty()) {
       extra.type = find_element_type(known->dtype);

@@ -1,6 +1,8 @@
 // Makes the cases in which a definition is judged: see cases.h.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "tools/judge/inputs.h"
 #include "tools/judge/cases.h"
 #include "tools/judge/workloads.h"
@@ -68,7 +70,7 @@ void add_bounds(const SolutionSpec& solution, const std::string& axis,
 }
 
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
-                                 const std::vector<Workload>& recorded) {
+                                 const std::vector<Workload>& recorded, std::string* why_none) {
   const Definition& definition = *subject.definition;
   const bool is_bench = options.trial.is_bench;
   std::vector<std::pair<std::string, std::vector<int64_t>>> stated, usual;
@@ -98,6 +100,8 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
     combinations = std::min(kMostCases, combinations * std::max<size_t>(sizes.size(), 1));
   }
   for (const auto& [name, sizes] : usual) most_sizes = std::max(most_sizes, sizes.size());
+  const int64_t most_bytes = is_bench ? kBenchBytes : kVerifyBytes;
+  int64_t least_bytes = INT64_MAX;
   std::vector<Workload> cases;
   for (size_t i = 0; i < std::max(combinations, most_sizes); ++i) {
     AxisValues axes;
@@ -112,12 +116,24 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
     for (const auto& [name, sizes] : usual) axes[name] = sizes[(i + shift++) % sizes.size()];
     AxisValues all = axes;
     all.insert(constants.begin(), constants.end());
-    const bool is_too_large =
-        stated.empty() && bytes_of(definition, all) > (is_bench ? kBenchBytes : kVerifyBytes);
-    if (is_too_large || !meets_constraints(definition, all)) continue;
+    if (!meets_constraints(definition, all)) continue;
+    const int64_t bytes = bytes_of(definition, all);
+    least_bytes = std::min(least_bytes, bytes);
+    if (stated.empty() && bytes > most_bytes) continue;
     cases.push_back(made_workload(definition, axes));
   }
   if (!is_bench) cases.insert(cases.end(), recorded.begin(), recorded.end());
+  if (cases.empty() && why_none != nullptr) {
+    constexpr char kWhatToDo[] =
+        "give --axis, or the solution a \"verify\": {\"axes\": {\"AXIS\": [...]}}";
+    *why_none = least_bytes == INT64_MAX
+                    ? fmt::format("no sizes that were tried meet the definition's constraints: {}",
+                                  kWhatToDo)
+                    : fmt::format(
+                          "its tensors take {} MiB or more, of at most {} that are made "
+                          "unasked: {}",
+                          least_bytes >> 20, most_bytes >> 20, kWhatToDo);
+  }
   return cases;
 }
 

@@ -30,8 +30,10 @@ void add_bounds(const SolutionSpec& solution, const std::string& axis, std::vect
 
 // The cases of a definition. Explicit values (of the command line, else of the "verify" block) are
 // used in all combinations; the other axes get usual sizes. `verify` adds the recorded cases.
-// `bench` uses only the recorded ones, if there are any and no value is explicit.
+// `bench` uses only the recorded ones, if there are any and no value is explicit. Sets *why_none if
+// there are no cases.
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
-                                 const std::vector<Workload>& recorded);
+                                 const std::vector<Workload>& recorded,
+                                 std::string* why_none = nullptr);
 
 }  // namespace fibshim::judge

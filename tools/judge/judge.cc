@@ -365,7 +365,8 @@ class Judge {
     std::string why_none;
     if (options_.originals.empty()) {
       all = make_cases(subject, options_,
-                       recorded == workloads_.end() ? std::vector<Workload>() : recorded->second);
+                       recorded == workloads_.end() ? std::vector<Workload>() : recorded->second,
+                       &why_none);
     } else {
       all = original_cases(
           {folder_.model, *folder_.report.snapshot, folder_.recorded, options_.originals}, index,

@@ -5,6 +5,7 @@
 #include "tools/base/terminal.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/sampling.h"
+#include "tools/judge/stated_values.h"
 #include "tools/judge/workloads.h"
 
 namespace fibshim::judge {
@@ -199,6 +200,7 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
   };
   for (const auto& [name, value] : workload.scalars) data.scalars.emplace(name, value);
   if (workload.original != nullptr) data.scalars = workload.original->scalars;
+  FIBSHIM_TRY(add_stated(subject_, &data));
   FIBSHIM_TRY(make_inputs({definition, subject_.op, axes, run, range_of}, &data));
   add_numbers(call, run, &data);
   return data;

@@ -1,10 +1,35 @@
 #include "tools/judge/variants.h"
 
+#include <algorithm>
+
 #include <fmt/ranges.h>
 
 #include "tools/base/terminal.h"
 
 namespace fibshim::judge {
+namespace {
+
+// The pointers that a "where" makes equal, be it by an integer at the place of one: the earlier of the pattern first.
+std::vector<std::pair<std::string, std::string>> equal_pointers(const PatternSpec& pattern) {
+  const auto pointer_at = [&](const std::string& name) {
+    const PatternValue* const value = pattern.find_value(name);
+    return std::ranges::find_if(pattern.values, [&](const PatternValue& one) {
+      return value != nullptr && value->reads_param && one.is_pointer &&
+             one.source.index == value->source.index && one.source.offset == value->source.offset;
+    });
+  };
+  std::vector<std::pair<std::string, std::string>> equal;
+  for (const MarkedExpression& clause : pattern.where) {
+    for (const auto& [left, right] : clause.expression.equal_names()) {
+      const auto one = pointer_at(left), other = pointer_at(right);
+      if (std::max(one, other) == pattern.values.end()) continue;
+      equal.emplace_back(std::min(one, other)->name, std::max(one, other)->name);
+    }
+  }
+  return equal;
+}
+
+}  // namespace
 
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, bool ignores_when) {
   std::vector<Variant> variants;
@@ -27,6 +52,12 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
         given[value.name] = value.expression->text.text;
       } else if (source.is_constant() && !value.is_axis) {
         given[value.name] = fmt::format("{} {}", source.integer, source.floating);
+      }
+    }
+    // Or two parameters of which a "where" says that they are the same.
+    for (const auto& [left, right] : equal_pointers(pattern)) {
+      if (left != right && !variant.aliases.contains(right)) {
+        given[right] = variant.aliases[right] = left;
       }
     }
     const std::string key = fmt::format("{}", fmt::join(given, "\n"));

@@ -84,15 +84,24 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
   argument.name = name;
   const std::string what = "argument " + in_quotes(name);
   if (!expect_kind(value, JsonKind::object, what, diagnostics)) return std::nullopt;
-  accept_only(value, {"value", "expr", "type", "shape", "dtype", "low", "high"}, what, diagnostics);
+  accept_only(value, {"value", "expr", "type", "shape", "dtype", "low", "high", "elements"}, what,
+              diagnostics);
   const JsonValue number = value.find("value"), expression = value.find("expr"),
-                  shape = value.find("shape"), high = value.find("high");
+                  shape = value.find("shape"), high = value.find("high"),
+                  elements = value.find("elements");
   const int given = static_cast<bool>(number) + static_cast<bool>(expression) +
-                    static_cast<bool>(shape) + static_cast<bool>(high);
+                    static_cast<bool>(shape || elements) + static_cast<bool>(high);
   if (given != 1) {
     diagnostics->add(Rule::value_source, value.mark(),
-                     what + " takes exactly one of \"value\", \"expr\", \"shape\" and \"high\"");
+                     what +
+                         " takes exactly one of \"value\", \"expr\", \"shape\", \"elements\" and "
+                         "\"high\"; \"elements\" may stand beside \"shape\"");
     return std::nullopt;
+  }
+  if (elements) {
+    argument.kind = VerifyArgument::Kind::elements;
+    argument.elements = read_expression(elements, true, "\"elements\" of " + what, diagnostics);
+    if (!argument.elements) return std::nullopt;
   }
   if (number) {
     const auto read = read_number(number, "\"value\" of " + what, diagnostics);
@@ -109,15 +118,15 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
       return std::nullopt;
     }
     for (const JsonValue axis : shape.elements()) {
-      if (expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) {
-        argument.shape.emplace_back(axis.string());
-      }
+      auto extent = read_expression(axis, true, "an entry of \"shape\"", diagnostics);
+      if (!extent) return std::nullopt;
+      argument.shape.push_back(std::move(*extent));
     }
     const auto dtype = read_dtype(require_member(value, "dtype", what, diagnostics),
                                   "\"dtype\" of " + what, diagnostics);
     if (!dtype) return std::nullopt;
     argument.dtype = *dtype;
-  } else {
+  } else if (high) {
     argument.kind = VerifyArgument::Kind::range;
     argument.expression = read_expression(require_member(value, "low", what, diagnostics), true,
                                           "\"low\" of " + what, diagnostics);

@@ -9,6 +9,8 @@
 //       "eps": {"value": 1e-5},                 a scalar; "type" where the size does not tell
 //       "stride": {"expr": "hidden_size"},      an integer, from axes and such scalars
 //       "rstd": {"shape": ["batch_size"], "dtype": "float32"},    a buffer
+//       "first": {"shape": ["batch_size + 1"], "dtype": "int32", "elements": "index"},   one that is read
+//       "indptr": {"elements": "3 * index"},    each element of an integer input, by its index
 //       "pos_ids": {"low": 0, "high": "max_position"}             the range of an integer input
 //     },
 //     "atol": 0.01, "rtol": 0.01, "required_matched_ratio": 1.0
@@ -20,15 +22,16 @@
 namespace fibshim {
 
 struct VerifyArgument {
-  enum class Kind : uint8_t { value, expression, tensor, range };
+  enum class Kind : uint8_t { value, expression, tensor, range, elements };
   std::string name;
   Kind kind = Kind::value;
   double value = 0;
   std::optional<MarkedExpression> expression;  // expression; range: the lowest value
   std::optional<MarkedExpression> high;        // range: one above the highest value
+  std::optional<MarkedExpression> elements;    // tensor: of axes and `index`; none if it is written
   std::optional<ValueType> type;               // of a scalar
   uint8_t dtype = 0;                           // tensor: index into kDtypes
-  std::vector<std::string> shape;              // tensor: names of axes
+  std::vector<MarkedExpression> shape;         // tensor: of axes
 };
 
 struct VerifyBlock {

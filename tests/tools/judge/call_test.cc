@@ -8,6 +8,7 @@
 #include "tools/judge/call.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/references.h"
+#include "tools/judge/stated_values.h"
 
 namespace fibshim::judge {
 namespace {
@@ -181,6 +182,48 @@ TEST_F(Calls, KnowWhatAWhereTiesToTheRest) {
   write(pattern);
   open();
   EXPECT_TRUE(launch(3)) << outcome_;
+}
+
+TEST_F(Calls, KnowWhatAFloatAndAProductInAWhereTie) {
+  std::string pattern =
+      norm_pattern(R"("width": {"arg": 5, "type": "int32"})",
+                   R"("alpha == 1.0", "3 * width == batch_size", "0.5 == beta")");
+  pattern = replaced(pattern, "8, 4, 4]", "8, 4, 4, 4, 8]");
+  pattern = replaced(
+      pattern, R"("eps": {)",
+      R"("alpha": {"arg": 6, "type": "float32"}, "beta": {"arg": 7, "type": "float64"}, "eps": {)");
+  write(pattern);
+  open();
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
+// cuBLAS adds a product to a matrix where that lies.
+TEST_F(Calls, WriteIntoAnInputThatAWhereSaysIsTheSame) {
+  std::string pattern =
+      norm_pattern(R"("x_again": {"arg": 0, "type": "int64"})", R"("x_again == output")");
+  write(pattern);
+  EXPECT_EQ(shared_by_output(), "hidden_states");
+}
+
+TEST_F(Calls, FillWhatTheVerifyBlockGivesElements) {
+  write(
+      norm_pattern(R"("spare": {"block": "y"})", ""), test::kAligned,
+      R"("verify": {"arguments": {"rstd": {"shape": ["2 * batch_size + 1"], "dtype": "float32", "elements": "hidden_size - 3 * index"}, "hidden_states": {"elements": "index % hidden_size"}}}, )");
+  open();
+  const SolutionSpec& solution = model_.solutions[solution_];
+  const Subject subject{definition_, &solution, &verify_blocks_.of(solution), "rmsnorm"};
+  CaseData data;
+  data.axes = {{"batch_size", 3}, {"hidden_size", 64}};
+  const auto added = add_stated(subject, &data);
+  ASSERT_TRUE(added) << added.error().message;
+  EXPECT_EQ(data.tensors.at("hidden_states").at(65), 1);
+  EXPECT_EQ(data.tensors.at("rstd").shape, (std::vector<int64_t>{7}));
+  EXPECT_EQ(data.tensors.at("rstd").at(6), 46);
+  const auto specs = Call(subject, variant_, *report_.snapshot, recorded_).buffers(data.axes);
+  ASSERT_TRUE(specs) << specs.error().message;
+  for (const BufferSpec& spec : *specs) {
+    EXPECT_EQ(spec.is_output, spec.name == "output") << spec.name;
+  }
 }
 
 TEST_F(Calls, MakeCapturesUpFromTheDefinitionsName) {

@@ -498,6 +498,25 @@ TEST(Cases, StatedAxesCombineAndOthersGoSideBySide) {
   EXPECT_EQ(make_cases(subject, options, {})[0].uuid, make_cases(subject, options, {})[0].uuid);
 }
 
+TEST(Cases, SayWhyThereAreNone) {
+  Definition definition =
+      definition_of("x", {{"n", false, 0}, {"m", false, 0}, {"k", true, 1 << 28}},
+                    {{"w", false, dtype_index("int32"), false, {"k"}, ""}});
+  const SolutionSpec solution;
+  const VerifyBlock verify;
+  const Subject subject{&definition, &solution, &verify, ""};
+  JudgeOptions options;
+  std::string why;
+  EXPECT_TRUE(make_cases(subject, options, {}, &why).empty());
+  EXPECT_EQ(why.find("its tensors take 1024 MiB or more, of at most 512 that are made unasked"), 0u)
+      << why;
+  definition.constraints = {"m == n + 1"};
+  EXPECT_TRUE(make_cases(subject, options, {}, &why).empty());
+  EXPECT_CONTAINS(why, "meet the definition's constraints");
+  options.axes = {{"n", {1}}, {"m", {2}}};
+  EXPECT_EQ(make_cases(subject, options, {}, &why).size(), 1u);
+}
+
 TEST(Cases, BenchPrefersWhatWasRecorded) {
   const Definition definition = definition_of("softmax_v2", {{"b", false, 0}}, {});
   SolutionSpec solution;
