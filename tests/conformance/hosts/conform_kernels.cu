@@ -106,6 +106,17 @@ struct NvjetParams {
 };
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
+// As cuBLAS 12.8 and 13.4 pass it.
+struct NvjetParamsOf12_8 {
+  char bytes[1464];
+};
+struct NvjetParamsOf13_4 {
+  char bytes[1808];
+};
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x2_v_bz_TNT(NvjetParamsOf12_8) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x3_v_bz_TNT(NvjetParamsOf13_4) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x2_v_bz_splitK_TNT(NvjetParamsOf12_8) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x3_v_bz_splitK_TNT(NvjetParamsOf13_4) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_bias_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT(NvjetParams) {}

@@ -23,6 +23,20 @@ inline constexpr char kReduceWithBias[] =
     "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
     "SG_";
 
+// The struct of a version: what stands behind its first 1,272 bytes moves with its size (config/cublas/parts).
+struct NvjetLayout {
+  size_t bytes, sums, bias, b_again, a_again;
+  const char* whole;  // kernels that take it
+  const char* split;
+};
+inline constexpr NvjetLayout kNvjetLayouts[] = {
+    {1720, 1608, 1632, 1704, 1712, kWholeNvjet, kNvjet},
+    {1464, 1352, 1376, 1448, 1456, "nvjet_sm90_tst_64x8_64x16_4x2_v_bz_TNT",
+     "nvjet_sm90_tst_64x8_64x16_4x2_v_bz_splitK_TNT"},
+    {1808, 1688, 1712, 1784, 1792, "nvjet_sm90_tst_64x8_64x16_4x3_v_bz_TNT",
+     "nvjet_sm90_tst_64x8_64x16_4x3_v_bz_splitK_TNT"},
+};
+
 // What cuBLAS passes to both (config/cublas).
 struct Product {
   CUdeviceptr a, b, c, workspace;
@@ -31,15 +45,16 @@ struct Product {
   CUdeviceptr bias = 0, addend = 0, scale_a = 0, scale_b = 0;
   int32_t last_product = 0;  // of several in one launch
 
-  void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
-    memset(nvjet, 0, sizeof nvjet);
+  void fill(char* nvjet, uint32_t (&words)[15],
+            const NvjetLayout& layout = kNvjetLayouts[0]) const {
+    memset(nvjet, 0, layout.bytes);
     const auto put = [&](size_t at, const auto& value) {
       memcpy(nvjet + at, &value, sizeof value);
     };
     const float one = 1;
-    for (const size_t at : {176, 432, 816, 1704}) put(at, b);
-    for (const size_t at : {240, 496, 880, 1712}) put(at, a);
-    for (const size_t at : {688, 752, 1608}) put(at, workspace);
+    for (const size_t at : {size_t{176}, size_t{432}, size_t{816}, layout.b_again}) put(at, b);
+    for (const size_t at : {size_t{240}, size_t{496}, size_t{880}, layout.a_again}) put(at, a);
+    for (const size_t at : {size_t{688}, size_t{752}, layout.sums}) put(at, workspace);
     for (const size_t at : {208, 272}) put(at, k - 1);
     for (const size_t at : {212, 416}) put(at, n - 1);
     for (const size_t at : {276, 420}) put(at, m - 1);
@@ -52,7 +67,7 @@ struct Product {
     put(384, scale_b);
     put(392, scale_a);
     put(424, last_product);
-    put(1632, bias);
+    put(layout.bias, bias);
     const auto columns = static_cast<uint32_t>(n);
     const uint32_t given[15] = {0x3f800000,
                                 0,
@@ -103,19 +118,24 @@ inline void launch_whole(const Gpu& gpu, CUfunction nvjet, const Product& produc
   launch_packed(gpu, nvjet, cluster_of_four(), 128, bytes, sizeof bytes);
 }
 
-// The sum of the parts.
+// What is passed to the sum of the parts.
+struct ReduceParams {
+  uint32_t words[15];
+  uint32_t padding = 0;
+  uint64_t values[20] = {};
+
+  explicit ReduceParams(const Product& product) {
+    char unused[1720];
+    product.fill(unused, words);
+    values[0] = values[2] = product.workspace;
+    values[1] = values[3] = product.c;
+    values[6] = product.bias;
+  }
+};
+
 inline void launch_reduce(const Gpu& gpu, CUfunction reduce, const Product& product) {
-  char unused[1720];
-  struct Second {
-    uint32_t words[15];
-    uint32_t padding = 0;
-    uint64_t values[20] = {};
-  } second;
-  product.fill(unused, second.words);
-  second.values[0] = second.values[2] = product.workspace;
-  second.values[1] = second.values[3] = product.c;
-  second.values[6] = product.bias;
-  launch_packed(gpu, reduce, programmatic(), 64, &second, sizeof second);
+  ReduceParams params(product);
+  launch_packed(gpu, reduce, programmatic(), 64, &params, sizeof params);
 }
 
 inline void launch_product(const Gpu& gpu, CUfunction nvjet, CUfunction reduce,

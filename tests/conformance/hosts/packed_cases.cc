@@ -1,5 +1,7 @@
 // Launches whose parameters are packed and come with attributes, made again and again: the first is decided on the slow side,
 // those behind it are the fast side's.
+#include <algorithm>
+
 #include "tests/conformance/hosts/cublas.h"
 
 namespace conform {
@@ -110,6 +112,111 @@ GPU_CASE(packed_launches_again) {
   EXPECT_EQUAL(5 * kTimes, ran(kWholeNvjet));
   EXPECT_EQUAL(4, last_launch(kWholeNvjet).cluster[0]);
   state({}, {.hit = 6 * kTimes, .no_solution = kTimes, .where = 4 * kTimes});
+}
+
+// Another cuBLAS may keep something else where a pattern reads: whatever of a launch is not as the pattern expects it, the
+// original runs, and the launch is counted.
+GPU_CASE(fields_of_cublas) {
+  const CUmodule module = gpu.load_module();
+  const CUdeviceptr b = device_memory(size_t{1} << 27);
+  const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
+  const CUdeviceptr workspace = c + (size_t{1} << 20);
+  const Product qkv = {a, b, c, 0, 4, 6144, 4096, 1};
+  const Product o = {a, b, c, workspace, 4, 4096, 4096, 2};
+  const CUfunction reduce = gpu.function(module, kReduce);
+  int hits = 0, others = 0, whole_runs = 0, part_runs = 0, reduce_runs = 0, sum_runs = 0;
+
+  for (const NvjetLayout& layout : kNvjetLayouts) {
+    // Every field that a "where" reads, with its size.
+    const std::vector<std::pair<size_t, size_t>> fields = {
+        {208, 4},           {212, 4}, {216, 4}, {272, 4}, {276, 4},
+        {280, 4},           {320, 4}, {336, 8}, {344, 4}, {348, 4},
+        {352, 8},           {416, 4}, {420, 4}, {424, 4}, {layout.a_again, 8},
+        {layout.b_again, 8}};
+    // Sets a bit of the field: of a pointer one that no alignment asks about, of a number a low one.
+    const auto flip = [](char* bytes, const std::pair<size_t, size_t>& field) {
+      bytes[field.first + (field.second == 8)] ^= 4;
+    };
+    char bytes[1808];
+    uint32_t words[15];
+    const auto launch = [&](CUfunction function) {
+      launch_packed(gpu, function, cluster_of_four(), 128, bytes, layout.bytes);
+    };
+
+    const CUfunction whole = gpu.function(module, layout.whole);
+    auto of_whole = fields;
+    of_whole.emplace_back(layout.bias, 8);
+    qkv.fill(bytes, words, layout);
+    launch(whole);
+    EXPECT_EQUAL(++whole_runs, ran("gemm_k4096_m8_bf16"));
+    ++hits;
+    int runs = 0;
+    for (const auto& field : of_whole) {
+      qkv.fill(bytes, words, layout);
+      flip(bytes, field);
+      launch(whole);
+      EXPECT_EQUAL(++runs, ran(layout.whole));
+    }
+
+    const CUfunction split = gpu.function(module, layout.split);
+    auto of_split = fields;
+    for (const size_t at : {688, 752}) of_split.emplace_back(at, 8);
+    o.fill(bytes, words, layout);
+    launch(split);
+    EXPECT_EQUAL(++part_runs, ran("gemm_part2048_m8_bf16"));
+    ++hits;
+    int split_runs = 0;
+    for (const auto& field : of_split) {
+      o.fill(bytes, words, layout);
+      flip(bytes, field);
+      launch(split);
+      EXPECT_EQUAL(++split_runs, ran(layout.split));
+      // Before a sum in a graph: neither both as one, nor the first. To both as one it is all the same how K is cut.
+      if (field.first == 320) continue;
+      Graph(gpu.capture([&] {
+        launch(split);
+        launch_reduce(gpu, reduce, o);
+      })).run(gpu);
+      EXPECT_EQUAL(++split_runs, ran(layout.split));
+      EXPECT_EQUAL(++sum_runs, ran("splitk_reduce2_bf16"));
+      ++hits;
+    }
+    others += runs + split_runs;
+    EXPECT_EQUAL(whole_runs, ran("gemm_k4096_m8_bf16"));
+    EXPECT_EQUAL(part_runs, ran("gemm_part2048_m8_bf16"));
+  }
+
+  // The sum: of its words all but the number of parts, which nothing repeats, and of its pointers all but C and the parts.
+  char bytes[1720];
+  uint32_t words[15];
+  o.fill(bytes, words);
+  const CUfunction split = gpu.function(module, kNvjet);
+  const std::vector<size_t> of_rewrite = {0,  4,  8,  12, 16,
+                                          28, 36, 44, 56, offsetof(ReduceParams, values)};
+  std::vector<size_t> fields;
+  for (size_t i = 0; i < 15; ++i) {
+    if (i != 10) fields.push_back(4 * i);
+  }
+  for (size_t i = 0; i < 20; ++i) {
+    if (i < 3 || i > 5) fields.push_back(offsetof(ReduceParams, values) + 8 * i);
+  }
+  for (const size_t at : fields) {
+    ReduceParams params(o);
+    reinterpret_cast<char*>(&params)[at] ^= 4;
+    launch_packed(gpu, reduce, programmatic(), 64, &params, sizeof params);
+    EXPECT_EQUAL(++reduce_runs, ran(kReduce));
+    // What the kernel does not read then, the rewrite does not ask about.
+    if (std::find(of_rewrite.begin(), of_rewrite.end(), at) == of_rewrite.end()) continue;
+    Graph(gpu.capture([&] {
+      launch_packed(gpu, split, cluster_of_four(), 128, bytes, sizeof bytes);
+      launch_packed(gpu, reduce, programmatic(), 64, &params, sizeof params);
+    })).run(gpu);
+    EXPECT_EQUAL(++reduce_runs, ran(kReduce));
+    EXPECT_EQUAL(++part_runs, ran("gemm_part2048_m8_bf16"));
+    ++hits;
+  }
+  EXPECT_EQUAL(whole_runs, ran("gemm_k4096_m8_bf16"));
+  state({}, {.hit = hits, .where = others + reduce_runs});
 }
 
 }  // namespace conform
