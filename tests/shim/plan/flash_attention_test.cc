@@ -254,7 +254,7 @@ TEST_F(FlashAttentionFolder, GivesLongSequencesToClusters) {
   for (const auto& [batch, longest, kernel, grid_y] :
        {std::tuple(2, 1 << 20, "w6_pair", 32), std::tuple(32, 2048, "w6", 48),
         std::tuple(32, 2049, "w6_pair", 32), std::tuple(33, 2049, "w6_pair", 50),
-        std::tuple(40, 2048, "w4", 56), std::tuple(40, 2049, "w6_pair", 56)}) {
+        std::tuple(40, 2048, "w4", 56), std::tuple(50, 2049, "w6_pair", 66)}) {
     Struct of_engine = changed(2492, batch, 4);
     put<int32_t>(&of_engine, 416, batch);
     put<int32_t>(&of_engine, 368, longest);
@@ -262,6 +262,18 @@ TEST_F(FlashAttentionFolder, GivesLongSequencesToClusters) {
     EXPECT_EQ(plan.solution,
               std::string("fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_") + kernel);
     EXPECT_EQ(plan.grid[1], static_cast<uint32_t>(grid_y)) << batch << " sequences of " << longest;
+  }
+}
+
+// Where clusters are slower than FlashAttention, and blocks alone are when lengths differ much.
+TEST_F(FlashAttentionFolder, LeavesLongSequencesOfSomeBatchesToTheOriginal) {
+  for (const auto& [batch, outcome] :
+       {std::pair(33, Outcome::hit), std::pair(34, Outcome::fallback_where),
+        std::pair(49, Outcome::fallback_where), std::pair(50, Outcome::hit)}) {
+    Struct of_engine = changed(2492, batch, 4);
+    put<int32_t>(&of_engine, 416, batch);
+    put<int32_t>(&of_engine, 368, 32768);
+    EXPECT_EQ(planned(of_engine).outcome, outcome) << batch;
   }
 }
 
