@@ -126,8 +126,8 @@ flashinfer-bench: all $(HOSTS) $(SIM_LIB) $(BENCH_VENV)/installed ## get flashin
 mutations: all $(REAPER) $(TEST_PROGRAMS) ## prove that the tests see faults: each of tests/mutations in a copy of the tree; MUTATIONS=name
 	$(Q)tests/mutations/run.py --build $(BUILD) $(MUTATIONS)
 
-# Kernels of engines that are not there, and replacements that fault or are slow.
-ENGINE_STUBS := $(addprefix $(BUILD)/tests/data/,engine_stubs.fatbin faulty_kernels.fatbin slow_kernels.fatbin)
+# Kernels of engines that are not there, replacements that fault or are slow, and what only reads or only waits.
+ENGINE_STUBS := $(addprefix $(BUILD)/tests/data/,engine_stubs.fatbin faulty_kernels.fatbin slow_kernels.fatbin reading_kernels.fatbin)
 $(ENGINE_STUBS): $(BUILD)/tests/data/%.fatbin: tests/gpu/%.cu | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)

@@ -6,8 +6,10 @@
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
 in a captured graph, and the times of replayed graphs that read more weights than L2 holds. A third side has the folder
-without its rewrite, so that the kernels of a product whose K is in parts are replaced one for one. Then norms and products in
-one graph, each of which begins before the one before it has ended, must give what they give one by one.
+without its rewrite, so that the kernels of a product whose K is in parts are replaced one for one. Beside them stand kernels that only
+read the weights (reading_kernels.cu), in graphs as the products are: one after the other, and each begun before the one before has ended.
+Then norms and products in one graph, each of which begins before the one before it has ended, must give what they give one by one,
+also where other kernels keep SMs busy for so long that a part of a link begins or ends late.
 """
 import argparse
 import itertools
@@ -25,6 +27,9 @@ from kept_times import KeptTimes
 
 ROWS = (1, 2, 4, 8, 16, 32)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
+# What our largest error may be of cuBLAS's. Rounding the result makes nearly all of either; the order of fp32 sums adds to it or takes
+# from it: in bfloat16 up to 0.2 % of 82 kernels (cublas_versions.py), and in 16 bits of which more are the fraction's, that much more.
+MOST_OF_LARGEST = {"bfloat16": 1.01, "float16": 1.05, "float8_e4m3fn": 1.05}
 
 
 class Products:
@@ -91,6 +96,8 @@ def child(args):
         weights, more = products.inputs(generator, max(2, -(-WEIGHTS // moved)), n, k)
         turn = itertools.cycle(weights)
         first = products.rows(generator, 1, k)
+        if args.reads:
+            out[f"{n} {k} reading"] = read_us(args, turn, moved)
         graph_us(lambda: products.run(first, next(turn), more), moved)  # clocks fall while libraries make kernels
         for m in args.rows:
             x = products.rows(generator, m, k)
@@ -108,6 +115,24 @@ def child(args):
                                    "same_in_graph": torch.equal(once, captured),
                                    "us": graph_us(lambda: products.run(x, next(turn), more), moved)}
     json.dump(out, open(args.child, "w"))
+
+
+def read_us(args, weights, moved):
+    """Of a kernel that reads weights, in its best geometry: plain, and begun early."""
+    import ctypes
+    import torch
+    from graph_time import graph_us
+    from own_kernels import Kernels
+    kernels = Kernels(args.build / "tests/data/reading_kernels.fatbin")
+    x, y = torch.zeros(1, device="cuda"), torch.zeros(512, device="cuda")
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+
+    def us(is_early):
+        return min(graph_us(lambda: kernels.launch(f"read_{'early_' * is_early}{loads}", sms * blocks, threads,
+                                                   [next(weights), ctypes.c_int64(moved // 16), x, y], may_begin_early=is_early), moved)
+                   for loads in (4, 8) for blocks, threads in ((1, 512), (2, 256), (2, 512), (3, 512), (4, 256), (4, 512)))
+
+    return {"plain": us(False), "early": us(True)}
 
 
 def parameters(args):
@@ -222,13 +247,44 @@ def parameters(args):
 
 def chain(args):
     """Replays of one graph against those of a graph for each step, bit for bit: norms whose output a product reads, products after
-    products, sums of parts. Only in the first may a kernel begin before the one before it has ended."""
+    products, sums of parts. Only in the first may a kernel begin before the one before it has ended. And in two others, which have
+    the same kernels beside a branch that keeps SMs busy: of which link it delays what, and for how long, is another with each replay."""
+    import ctypes
     import torch
+    from own_kernels import Kernels
     import torch.nn.functional as F
     generator = torch.Generator(device="cuda").manual_seed(5)
     normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").to(torch.bfloat16)
     weights = [(0.02 * normal(6144, 4096), 0.02 * normal(14336, 4096), 0.02 * normal(4096, 4096), normal(4096)) for _ in range(16)]
-    wrong = 0
+    kernels = Kernels(args.build / "tests/data/reading_kernels.fatbin")
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    cycles = torch.zeros(256, device="cuda", dtype=torch.int64)
+    beside = torch.cuda.Stream()
+    wrong, delayed = 0, {"all the while": 0, "from a link on": 0}
+
+    def delay(index):
+        """On two thirds of the SMs, of which it leaves no shared memory to a product."""
+        with torch.cuda.stream(beside):
+            kernels.launch("spin", 2 * sms // 3, 32, [cycles, ctypes.c_int32(index % len(cycles))], shared_mem=200 << 10)
+
+    def captured_with_delays(run, way):
+        graph, links = torch.cuda.CUDAGraph(), itertools.count()
+
+        def step(work):
+            link = next(links)
+            if way == "from a link on" and link % 3 == 1:  # where two nodes follow a link, it does not let the next begin before its own wait
+                beside.wait_stream(torch.cuda.current_stream())
+                delay(link)
+            return work()
+
+        with torch.cuda.graph(graph):
+            beside.wait_stream(torch.cuda.current_stream())
+            for index in range(60 if way == "all the while" else 1):
+                delay(index)
+            made = run(step)
+            torch.cuda.current_stream().wait_stream(beside)
+        return graph, made
+
     for m in (1, 4, 12, 24):
         x = normal(m, 4096)
 
@@ -257,22 +313,29 @@ def chain(args):
         with torch.cuda.graph(whole):
             captured = run(lambda work: work())
         apart = run(captured_apart)
+        with_delays = {way: captured_with_delays(run, way) for way in delayed}
         for _ in range(args.replays):
             x.copy_(normal(m, 4096))
             whole.replay()
             for graph in graphs:
                 graph.replay()
             wrong += sum(not torch.equal(a, b) for a, b in zip(captured, apart))
+            for way, (graph, made) in with_delays.items():
+                cycles.random_(0, 60_000, generator=generator)
+                graph.replay()
+                delayed[way] += sum(not torch.equal(a, b) for a, b in zip(made, apart))
     print(f"{'PASS' if wrong == 0 else 'FAIL'} cublas.chain: {wrong} outputs of {4 * 48 * args.replays} in one graph are others than in a "
           "graph for each", flush=True)
+    for way, count in delayed.items():
+        print(f"{'PASS' if count == 0 else 'FAIL'} cublas.chain: with SMs kept busy {way}, {count} of {4 * 48 * args.replays} are others", flush=True)
     return 0
 
 
-def side(args, environment, prefix):
+def side(args, environment, prefix, *more):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
         subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--shapes", shapes,
-                        "--rows", ",".join(map(str, args.rows)), "--dtype", args.dtype, *["--bias"] * args.bias, *["--add"] * args.add], check=True, env={**os.environ, **environment})
+                        "--rows", ",".join(map(str, args.rows)), "--dtype", args.dtype, *["--bias"] * args.bias, *["--add"] * args.add, *more], check=True, env={**os.environ, **environment})
         return json.load(open(file.name))
 
 
@@ -288,6 +351,7 @@ def main():
     parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/cublas`")
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
+    parser.add_argument("--reads", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.products = products = Products(args.dtype, args.bias, args.add)
@@ -308,7 +372,7 @@ def main():
                                          if "K" in d["axes"] and (products.shape_of(d["name"]) or (not products.kind and
                                          in_parts(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
     with tempfile.TemporaryDirectory() as stats:
-        own = side(args, {}, [])
+        own = side(args, {}, [], "--reads")
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
@@ -326,17 +390,20 @@ def main():
         links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n14336_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
         is_replaced = all(of_chain[name, "hit"] > 0 for name in links)
         print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
+    reading = {name: own.pop(name) for name in list(own) if name.endswith("reading")}
     kept = KeptTimes(config)
     for name, before in own.items():
         after = ours[name]
         n, k, m = map(int, name.split())
         if counts[products.name(n, k), "hit"] > 0:
             kept.add(products.name(n, k), "cuBLAS", after["us"], before["us"], M=m)
-        is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= 2 * before["largest"]
+        is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= MOST_OF_LARGEST[args.dtype] * before["largest"]
+        plain, early = (reading[f"{n} {k} reading"][way] for way in ("plain", "early"))
         is_same = after["same_in_graph"] or counts[products.name(n, k), "absorbed"] > 0  # whole, it is summed in another order
         print(f"{'PASS' if is_right and is_same else 'FAIL'} cublas.n{n}.k{k}.m{m}: error {after['mean']:.3e} "
-              f"(cuBLAS {before['mean']:.3e}), {after['us']:.2f} us (cuBLAS {before['us']:.2f}, "
-              f"{before['us'] / after['us']:.3f} times as long; without the rewrite {one_for_one[name]['us']:.2f})")
+              f"in the mean, {after['largest']:.3e} at most (cuBLAS {before['mean']:.3e}, {before['largest']:.3e}), {after['us']:.2f} us (cuBLAS {before['us']:.2f}, "
+              f"{before['us'] / after['us']:.3f} times as long; without the rewrite {one_for_one[name]['us']:.2f}; only reading {plain:.2f}, "
+              f"early {early:.2f}: {after['us'] / early:.3f} of that)")
     for n, k in args.shapes:
         whole = products.name(n, k)
         ours = {name: count for (name, outcome), count in counts.items()

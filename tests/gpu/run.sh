@@ -75,7 +75,7 @@ run() {
 
 for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibshadow.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm config/cublas \
-  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/data/slow_kernels.fatbin tests/frameworks/devices \
+  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/data/slow_kernels.fatbin tests/data/reading_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
