@@ -5,6 +5,17 @@
 namespace fibshim {
 namespace {
 
+// A kernel that ran before, most often a node of a replayed graph, is found without a hash over its name, which may be
+// long. CUPTI may free a name and put another at its address, so the names themselves are compared.
+struct Seen {
+  const char* base;  // of the recording
+  const char* name;
+  RecordedRuns* runs;
+  uint32_t geometry[kRecordedGeometryCount];
+};
+constexpr size_t kSeenCount = 256;
+Seen g_seen[kSeenCount];  // under the recorder's lock
+
 // A block in the file is followed by its text, and holds no pointers.
 const char* symbol_of(const RecordedName* name) { return reinterpret_cast<const char*>(name + 1); }
 
@@ -64,9 +75,22 @@ RecordedRuns* find_or_add_runs(RecordedName* name,
   return runs;
 }
 
+bool is_seen(const Seen& seen, const CuptiKernel& kernel,
+             const uint32_t (&geometry)[kRecordedGeometryCount], bool is_in_graph) {
+  const char* const base = g_recorder.base.load(std::memory_order_relaxed);
+  if (seen.base != base || seen.name != kernel.name ||
+      memcmp(seen.geometry, geometry, sizeof geometry) != 0 ||
+      (seen.runs->is_in_graph != 0) != is_in_graph) {
+    return false;
+  }
+  const auto* const name = reinterpret_cast<const RecordedName*>(base + seen.runs->name_at);
+  const uint32_t length = name->symbol_bytes - 1;
+  return name->geometry_count < kRecordedGeometries &&
+         strncmp(symbol_of(name), kernel.name, length) == 0 &&
+         (length == kRecordedSymbolBytes - 1 || kernel.name[length] == 0);
+}
+
 RecordedRuns* runs_of(const CuptiKernel& kernel) {
-  RecordedName* const name = find_or_add_name(kernel.name);
-  if (name == nullptr) return nullptr;
   uint32_t geometry[kRecordedGeometryCount];
   for (size_t i = 0; i < 3; ++i) {
     geometry[i] = static_cast<uint32_t>(kernel.grid[i]);
@@ -75,8 +99,23 @@ RecordedRuns* runs_of(const CuptiKernel& kernel) {
   }
   geometry[9] = static_cast<uint32_t>(kernel.dynamic_shared_memory);
   const bool is_in_graph = kernel.graph_node_id != 0 || kernel.graph_id != 0;
-  if (name->geometry_count >= kRecordedGeometries) memset(geometry, 0, sizeof geometry);
-  return find_or_add_runs(name, geometry, is_in_graph);
+  const uint64_t hash =
+      mix(mix(reinterpret_cast<uintptr_t>(kernel.name), geometry[0]), geometry[3]);
+  Seen& seen = g_seen[mix(hash, is_in_graph) % kSeenCount];
+  if (is_seen(seen, kernel, geometry, is_in_graph)) return seen.runs;
+  RecordedName* const name = find_or_add_name(kernel.name);
+  if (name == nullptr) return nullptr;
+  const bool has_room = name->geometry_count < kRecordedGeometries;
+  seen.base = nullptr;
+  memcpy(seen.geometry, geometry, sizeof geometry);
+  if (!has_room) memset(geometry, 0, sizeof geometry);
+  RecordedRuns* const runs = find_or_add_runs(name, geometry, is_in_graph);
+  if (runs != nullptr && has_room) {
+    seen.base = g_recorder.base.load(std::memory_order_relaxed);
+    seen.name = kernel.name;
+    seen.runs = runs;
+  }
+  return runs;
 }
 
 void add_time(RecordedTimes* times, uint64_t ns) {

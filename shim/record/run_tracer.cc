@@ -74,7 +74,9 @@ int by_start(const void* a, const void* b) {
 }
 
 void add_kernels(const CuptiKernel** kernels, uint32_t count) {
-  qsort(kernels, count, sizeof(void*), by_start);
+  uint32_t sorted = 1;  // those of one stream come so
+  while (sorted < count && kernels[sorted - 1]->start <= kernels[sorted]->start) ++sorted;
+  if (sorted < count) qsort(kernels, count, sizeof(void*), by_start);
   add_runs(kernels, count);
 }
 

@@ -117,6 +117,16 @@ TEST_F(RecordRuns, HasEveryRunOfManyThreadsKernelsAndShapes) {
   }
 }
 
+// CUPTI stores another kernel's name at the same address.
+TEST_F(RecordRuns, KnowsKernelsByTheirNamesNotByWhereTheseStand) {
+  more_ = {{"SIMCUPTI_ONE_PLACE", "1"}};
+  const Recorded run = record({build_dir() + "/bench/launch_variety", "5", "3", "1"});
+  ASSERT_EQ(run.kernel_count(), 5u) << run.process.err;
+  for (size_t i = 0; i < run.kernel_count(); ++i) {
+    EXPECT_EQ(runs_of(run.kernel(i), false), 3u) << run.kernel(i);
+  }
+}
+
 // More runs than fit into one buffer.
 TEST_F(RecordRuns, LosesNothingOfManyRuns) {
   const Recorded run = record_engine({"--launches=10000", "--threads=3", "--hidden=128"});

@@ -5,8 +5,10 @@
 // Environment, read once when the library is loaded:
 //   SIMCUPTI_VERSION    what cuptiGetVersion says; 130001 unless set
 //   SIMCUPTI_IS_TAKEN   1: another client has subscribed
+//   SIMCUPTI_ONE_PLACE  1: all kernels' names use the same memory, one after the other; for one launching thread
 //   SIMCUPTI_TAKE_OVER  from that record on another client gets the buffers; it frees ours
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,9 @@ struct Simcupti {
   uint64_t records = 0;
   size_t dropped = 0;
   uint64_t version = number_of("SIMCUPTI_VERSION", 130001);
+  bool has_one_place = number_of("SIMCUPTI_ONE_PLACE", 0) != 0;
+  char place[512] = "";
+  std::mutex reading;  // of names; never taken with `lock` held
   bool is_taken = number_of("SIMCUPTI_IS_TAKEN", 0) != 0;
   uint64_t take_over = number_of("SIMCUPTI_TAKE_OVER", UINT64_MAX);
 };
@@ -66,12 +71,29 @@ void return_buffer(std::unique_lock<std::mutex>& guard) {
   const size_t used = g_cupti.used_bytes;
   g_cupti.buffer = nullptr;
   guard.unlock();
-  if (buffer != nullptr) g_cupti.complete(nullptr, 0, buffer, bytes, used);
+  if (buffer != nullptr) {
+    std::lock_guard reading(g_cupti.reading);
+    g_cupti.complete(nullptr, 0, buffer, bytes, used);
+  }
   guard.lock();
+}
+
+// Where the kernel's name stands until the buffer is returned.
+const char* place_of(const char* name, std::unique_lock<std::mutex>& guard) {
+  if (!g_cupti.has_one_place) return g_cupti.names.insert(name).first->c_str();
+  if (strcmp(g_cupti.place, name) != 0) {
+    return_buffer(guard);
+    guard.unlock();
+    std::lock_guard reading(g_cupti.reading);
+    snprintf(g_cupti.place, sizeof g_cupti.place, "%s", name);
+    guard.lock();
+  }
+  return g_cupti.place;
 }
 
 void observe(const SimcudaLaunch* launch) {
   std::unique_lock guard(g_cupti.lock);
+  const char* const name = place_of(launch->kernel, guard);
   if (++g_cupti.records >= g_cupti.take_over) {
     free(g_cupti.buffer);  // as clients do that allocate buffers with malloc
     g_cupti.buffer = nullptr;
@@ -103,7 +125,7 @@ void observe(const SimcudaLaunch* launch) {
   }
   kernel.dynamic_shared_memory = static_cast<int32_t>(launch->shared_mem);
   kernel.graph_node_id = launch->is_from_graph != 0 ? 77 : 0;
-  kernel.name = g_cupti.names.insert(launch->kernel).first->c_str();
+  kernel.name = name;
   memcpy(g_cupti.buffer + g_cupti.used_bytes, &record, sizeof record);
   g_cupti.used_bytes += sizeof record;
 }
