@@ -171,6 +171,16 @@ else
   skipped=$((skipped + 1))
 fi
 
+set -- "$build"/cute_norms/*/
+if [ -d "$1" ]; then
+  for cubins in "$@"; do
+    run "FlashInfer's CuTe-DSL norms, $(basename "$cubins")" "$python" "$here/flashinfer_cute.py" "$build" "$cubins"
+  done
+else
+  echo "SKIP FlashInfer's CuTe-DSL norms: compile them first (BUILD=$build tests/engines/engines.py cute)"
+  skipped=$((skipped + 1))
+fi
+
 if [ -d "$build/flashinfer_decode" ]; then
   run "FlashInfer's decode attention" "$python" "$here/flashinfer_decode.py" "$build" "$build/flashinfer_decode"
 else
