@@ -29,6 +29,10 @@ void add(Checks* checks, Kind kind, uint32_t at, uint32_t other, int64_t imm) {
 bool is_within(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
 
 void add_long(Checks* checks, uint32_t at, int64_t value) {
+  if (value == 0) {  // 0 by the mask of all bits: one check where words take two
+    add(checks, Kind::aligned, at, 0, -1);
+    return;
+  }
   add(checks, Kind::word, at, 0, value & UINT32_MAX);
   add(checks, Kind::word, at + 4, 0, static_cast<int64_t>(static_cast<uint64_t>(value) >> 32));
 }

@@ -44,8 +44,9 @@ inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
   const auto end_of = [&](Kind kind) { return first + list.ends[static_cast<size_t>(kind)]; };
   const auto word = [&](uint16_t at) { return read_bytes<int32_t>(bytes + at); };
   const auto long_word = [&](uint16_t at) { return read_bytes<int64_t>(bytes + at); };
-  int64_t difference = 0;
-  for (; check != end_of(Kind::word); ++check) difference |= word(check->at) ^ check->imm;
+  int32_t of_words = 0;
+  for (; check != end_of(Kind::word); ++check) of_words |= word(check->at) ^ check->imm;
+  int64_t difference = of_words;
   for (; check != end_of(Kind::same_word); ++check) {
     difference |= word(check->at) ^ (int64_t{word(check->other)} + check->imm);
   }

@@ -8,7 +8,14 @@
 namespace fibshim {
 namespace {
 
-bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* result) {
+__attribute__((noinline)) bool run_steps(const Step* steps, uint32_t count, const LaunchView& view,
+                                         int64_t* result) {
+  return run_program(steps, count, view, result);
+}
+
+// Most programs are empty, or one step: they cost no call.
+__attribute__((always_inline)) inline bool run(const Snapshot& snapshot, Program program,
+                                               const LaunchView& view, int64_t* result) {
   const Step* const steps = snapshot.begin(program);
   if (program.count == 0) return true;
   if (program.count == 1 && result != nullptr) {
@@ -18,7 +25,7 @@ bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int6
       return true;
     }
   }
-  return run_program(steps, program.count, view, result);
+  return run_steps(steps, program.count, view, result);
 }
 
 bool where_holds(const Snapshot& snapshot, Program where, const FieldChecks& fields,
@@ -34,6 +41,10 @@ bool where_holds(const Snapshot& snapshot, Program where, const FieldChecks& fie
 // kernel knows which it is.
 bool fits_size(int64_t value, uint32_t size) {
   if (size >= 8) return true;
+  if (size == 4) {
+    constexpr int64_t kLeast = INT32_MIN;
+    return value >= kLeast && value <= int64_t{UINT32_MAX};
+  }
   const int bits = static_cast<int>(size) * 8;
   return value >= -(int64_t{1} << (bits - 1)) && value < (int64_t{1} << bits);
 }
