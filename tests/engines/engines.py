@@ -105,21 +105,32 @@ def version_of(nvcc):
     return subprocess.run([nvcc, "--version"], check=True, capture_output=True).stdout
 
 
+def without_code(ptx):
+    """The kernels of a PTX text with empty bodies: names and parameters are left, and nothing is to be compiled."""
+    head = "".join(re.findall(r"^\.(?:version|target|address_size) .*\n", ptx, re.MULTILINE))
+    return head + "".join(f"{kernel}\n{{ ret; }}\n" for kernel in re.findall(r"^\.(?:visible|weak) \.entry \w+\([^)]*\)", ptx, re.MULTILINE))
+
+
 def compile_flashinfer(wheel):
-    """What its just-in-time compiler makes of its headers, beside the wheel. Names and parameters are wanted, no code: -O0."""
-    nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "flashinfer_kernels.cu"
-    cubin = wheel.with_suffix(f".{hash_of(source.read_bytes(), version_of(nvcc))}.cubin")
-    if cubin.exists():
-        return cubin
-    with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
-        data = pathlib.Path(folder, "flashinfer/data")
-        includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
-        subprocess.run([nvcc, "-std=c++17", "-cubin", "-arch=sm_90", "-w", "-Xcicc", "-O0", "-Xptxas", "-O0", "-o", f"{folder}/new",
-                        f"-DFLASHINFER_VERSION={wheel.name.split('-')[1].split('.')[1]}", *(f"-I{path}" for path in includes),
-                        source], check=True)
-        os.replace(f"{folder}/new", cubin)
-    return cubin
+    """What its just-in-time compiler makes of its headers, beside the wheel: names and parameters, without code."""
+    nvcc, made, missing = os.environ.get("NVCC", "nvcc").split(":")[0], [], []
+    for source in sorted(HERE.glob("flashinfer_*.cu")):
+        made.append(wheel.with_suffix(f".{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"))
+        if not made[-1].exists():
+            missing.append((source, made[-1]))
+    if missing:
+        with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
+            data, ptx = pathlib.Path(folder, "flashinfer/data"), pathlib.Path(folder, "kernels.ptx")
+            includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+            for source, cubin in missing:
+                subprocess.run([nvcc, "-std=c++17", "-ptx", "-arch=sm_90", "-w", "-Xcicc", "-O0", "-o", ptx,
+                                f"-DFLASHINFER_VERSION={wheel.name.split('-')[1].split('.')[1]}", *(f"-I{path}" for path in includes),
+                                source], check=True)
+                ptx.write_text(without_code(ptx.read_text()))
+                subprocess.run([nvcc, "-cubin", "-arch=sm_90", "-o", f"{folder}/new", ptx], check=True)
+                os.replace(f"{folder}/new", cubin)
+    return made
 
 
 def kernels_of(wheel, glob, wanted):
@@ -127,7 +138,7 @@ def kernels_of(wheel, glob, wanted):
     functions = collections.defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
         if glob == "-":
-            paths = [compile_flashinfer(wheel)]
+            paths = compile_flashinfer(wheel)
         else:
             names = [name for name in archive.namelist() if fnmatch.fnmatch(name, glob)]
             archive.extractall(folder, names)

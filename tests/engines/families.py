@@ -5,7 +5,7 @@ import re
 # By the function's name, without template arguments; the first that fits. What fits none is left out.
 FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "": r"gemm|marlin|moe_q|moe_vec",
-    "KV write": r"reshape_and_cache|concat_and_cache|store_kv|set_kv|kv_buffer|append_paged",
+    "KV write": r"reshape_and_cache|concat_and_cache|store_kv|set_kv|kv_buffer|append_?paged",
     "RoPE": r"rotary|rope",
     "quantised norm": r"norm\w*quant|quant\w*norm|norm.*_quant",
     "norm": r"rms_?norm|layer_?norm",
@@ -13,7 +13,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
     "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
-    "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
+    "attention": r"paged_attention|merge_attn|merge_?state|cascade|fmha|mla",
     "matrix product": r"nvjet|splitKreduce",
 }.items()}
 
