@@ -104,7 +104,8 @@ bool KeptTimes::add_from(const std::string& path, const FolderModel& model, cons
     count_ += one.times.size();
     merge_measurement(std::move(one), &files_[solution->folder].kept);
   }
-  return std::ranges::all_of(files_, [&](const File& file) { return write(file, command); });
+  return std::ranges::all_of(
+      files_, [&](const File& file) { return file.kept.empty() || write(file, command); });
 }
 
 bool KeptTimes::write(const File& file, const char* command) const {
