@@ -79,7 +79,7 @@ $(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(call TEST_OBJ,$(wil
 $(eval $(call test_program,plan_tests,$(PLAN_TEST_OBJ) $(call TEST_OBJ,$(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,$(CONFIG_NAMES)))
 $(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/tools/fibshim_program.cc tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
-$(eval $(call test_program,shim_tests,$(SHIM_TEST_OBJ) $(call TEST_OBJ,$(wildcard tests/support/*.cc)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
+$(eval $(call test_program,shim_tests,$(SHIM_TEST_OBJ) $(call TEST_OBJ,$(wildcard tests/support/*.cc)),$(CLI) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 
 .SECONDARY:

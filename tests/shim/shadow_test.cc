@@ -379,6 +379,27 @@ TEST(Shadow, ComparesWhatIsBesideAnOpenOrder) {
   EXPECT_GT(mismatches("nan"), 0);
 }
 
+// The second half of each row of 128 is said to lie between rows of 64.
+TEST(Shadow, ComparesNothingOfTheGapsBetweenRows) {
+  const std::string config = copy_of_pytorch_config();
+  const auto mismatches = [&](const std::string& fault) {
+    const Shadowed checked =
+        run_host({"60"}, with_fault(fault, {{"FIBSHIM_SHADOW", "1/1"}}), config);
+    EXPECT_EQ(checked.sum("checks"), 60);
+    EXPECT_EQ(checked.digest(),
+              run_host({"60"}, with_fault(fault, {{"FIBSHIM_MODE", "observe"}})).digest());
+    return checked.sum("mismatches");
+  };
+  const auto in_gap = {"unwritten_tail", "nan_in_the_last_element"};
+  for (const char* const fault : in_gap) EXPECT_GT(mismatches(fault), 0) << fault;
+  edit_file(
+      find_file(config, "torch-rms-norm-bf16.json"), R"("output": {"arg": 7, "dtype": "bfloat16"})",
+      R"("output": {"arg": 7, "dtype": "bfloat16", "layout": [["batch_size", 128], [64, 1]]})");
+  for (const char* const fault : in_gap) EXPECT_EQ(mismatches(fault), 0) << fault;
+  EXPECT_GT(mismatches("nan"), 0);
+  EXPECT_GT(mismatches("unwritten_last_row"), 0);
+}
+
 TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
   const Shadowed plain = run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
   // Rows of 256 bytes: of more than half of the launches more than 64k cannot be, of all of them less.
