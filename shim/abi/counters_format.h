@@ -30,9 +30,10 @@ inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(ot
 
 // What is counted of a series. A launch runs its kernel once, when it is made; a node is counted when a graph is
 // instantiated, and runs each time that the graph is launched. A body_node is in the body of a conditional node: how
-// often it runs, the device decides.
-enum class CountKind : uint32_t { launch, node, node_run, body_node };
-inline constexpr uint32_t kCountKinds = 4;
+// often it runs, the device decides. A kept node keeps its original, for a GraphReason in the place of an outcome; it is
+// counted each time that this is found.
+enum class CountKind : uint32_t { launch, node, node_run, body_node, kept };
+inline constexpr uint32_t kCountKinds = 5;
 inline constexpr uint32_t kCountersPerSeries = kCountKinds * kOutcomeSlots;
 inline constexpr uint32_t kMaxCountedDevices = 16;
 // Folders that a process has been in, one after the other. Those beyond are counted under the last entry,

@@ -49,7 +49,7 @@ inline constexpr OutcomeInfo kOutcomes[] = {
     {Outcome::error_fallback, "error_fallback",
      "a matched solution failed to load or to launch, and the original ran"},
     {Outcome::fallback_graph, "fallback_graph",
-     "a node of a graph that cannot be rewritten; the log says why"},
+     "a node of a graph that keeps its original; fibshim stats says why"},
     {Outcome::absorbed, "absorbed",
      "a node of a graph that does not run: a hit does its work (rewrite patterns)"},
     {Outcome::shadowed, "shadowed",

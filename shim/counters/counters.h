@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "shim/abi/counters_format.h"
+#include "shim/abi/graph_reasons.h"
 #include "shim/abi/outcomes.h"
 #include "shim/base/own_word.h"
 
@@ -36,6 +37,12 @@ constexpr Outcome outcome_of_counter(CounterIndex index) {
 }
 constexpr CounterIndex counter_of_kind(CounterIndex launches, CountKind kind) {
   return launches + static_cast<uint32_t>(kind) * kOutcomeSlots;
+}
+// Of nodes that keep their original, of the series of any counter.
+static_assert(kGraphReasonCount <= kOutcomeSlots);
+constexpr CounterIndex counter_of_kept_node(CounterIndex counter, GraphReason reason) {
+  return series_of_counter(counter) * kCountersPerSeries +
+         static_cast<uint32_t>(CountKind::kept) * kOutcomeSlots + static_cast<uint32_t>(reason);
 }
 
 // The calling thread's own shard; null: none yet, or it uses shard 0.

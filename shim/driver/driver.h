@@ -60,6 +60,11 @@ namespace fibshim {
   CALL(cuGraphHostNodeSetParams, PFN_cuGraphHostNodeSetParams_v10000)             \
   CALL(cuGraphEventRecordNodeSetEvent, PFN_cuGraphEventRecordNodeSetEvent_v11010) \
   CALL(cuGraphEventWaitNodeSetEvent, PFN_cuGraphEventWaitNodeSetEvent_v11010)     \
+  CALL(cuGraphExternalSemaphoresSignalNodeSetParams,                              \
+       PFN_cuGraphExternalSemaphoresSignalNodeSetParams_v11020)                   \
+  CALL(cuGraphExternalSemaphoresWaitNodeSetParams,                                \
+       PFN_cuGraphExternalSemaphoresWaitNodeSetParams_v11020)                     \
+  CALL(cuGraphBatchMemOpNodeSetParams, PFN_cuGraphBatchMemOpNodeSetParams_v11070) \
   CALL(cuPointerGetAttributes, PFN_cuPointerGetAttributes_v7000)                  \
   CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                                  \
   CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                        \

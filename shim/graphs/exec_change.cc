@@ -11,8 +11,6 @@
 namespace fibshim {
 namespace {
 
-constexpr char kSetAfterUpdate[] = "a node of it is set after it took over another graph";
-
 void set_solution(Variant* variant, size_t index, uint32_t solution) {
   variant->nodes[index].solution = solution;
   if (wants_shadow()) find_sample_interval(variant);
@@ -24,6 +22,11 @@ ExecChange::ExecChange(CUgraphExec handle) : exec_(find_exec(handle)) {
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
+}
+
+void ExecChange::refuse_replacement(GraphReason reason) {
+  count_many(counter_of_kept_node(planned_.plan.counter, reason), 1);
+  refuse_node(&planned_.plan, Outcome::fallback_graph);
 }
 
 ExecChange::~ExecChange() {
@@ -45,7 +48,7 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
         shadow_interval(*planned_.plan.launch.decision->snapshot, solution_of(planned_.plan)) ==
             1) {
       // Every launch is to be checked, which needs the originals, and there are none.
-      refuse_replacement();
+      refuse_replacement(GraphReason::unchecked);
     }
   } else {
     plan_copied_node(attributed, params, facts, &planned_);
@@ -75,8 +78,9 @@ bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
 
 void ExecChange::set_kernel(const NodeParams& params) {
   if (exec_ == nullptr) return;
-  if (index_ == SIZE_MAX) return leave("a node of another graph than its own is set in it");
-  if (exec_->is_updated) leave(kSetAfterUpdate);
+  if (index_ == SIZE_MAX) return leave(GraphReason::set_unknown);
+  const bool had_copy = exec_->originals != nullptr;
+  if (exec_->is_updated) leave(GraphReason::set_after_update);
   const KernelNode& known = exec_->nodes[index_];
   const bool keeps_original = planned_.is_redirect() && replacement_in_place() == nullptr;
   CounterIndex of_host = planned_.plan.counter;  // in the host's exec
@@ -84,14 +88,17 @@ void ExecChange::set_kernel(const NodeParams& params) {
   const auto set_kept = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
   if (exec_->originals != nullptr &&
       (!known.is_certain || set_kept == nullptr || set_kept(known.kept, &params) != CUDA_SUCCESS)) {
-    leave("a node of it is set that has no copy");
+    leave(GraphReason::set_unknown);
   }
   if (exec_->originals == nullptr) {
+    if (keeps_original && !had_copy) {
+      count_many(counter_of_kept_node(of_host, GraphReason::set_unknown), 1);
+    }
     (void)count_node_as(exec_->running.load(std::memory_order_relaxed), index_, of_host,
                         known.is_disabled);
     return;
   }
-  if (!add_owner(params, &exec_->owners)) return leave("there is no memory for a change");
+  if (!add_owner(params, &exec_->owners)) return leave(GraphReason::refused);
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   exec_->nodes[index_].has_no_check = false;
@@ -148,7 +155,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
     exec_->has_switched_others |= exec_->originals == nullptr;
     return;
   }
-  if (exec_->is_updated) leave(kSetAfterUpdate);
+  if (exec_->is_updated) leave(GraphReason::set_after_update);
   KernelNode& known = exec_->nodes[index];
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;
@@ -168,7 +175,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   if (!is_done) rebuild();
 }
 
-void ExecChange::leave(const char* reason) {
+void ExecChange::leave(GraphReason reason) {
   if (exec_ == nullptr || exec_->originals == nullptr) return;
   const ReadSection section;
   run_host_exec(exec_, reason);
@@ -176,7 +183,7 @@ void ExecChange::leave(const char* reason) {
 
 void ExecChange::set_child(CUgraphNode node, CUgraph child) {
   if (exec_ == nullptr) return;
-  leave("a child graph of it is set");
+  leave(GraphReason::set_child);
   Variant* const running = exec_->running.load(std::memory_order_relaxed);
   CUgraph before = nullptr;
   const ReadSection section;
@@ -192,6 +199,10 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
     facts.edges.is_known = false;
     facts.has_edges = true;
     if (planned.plan.launch.action != LaunchAction::original) {
+      // Unless it was counted before: when the exec was left, or its child graph set.
+      if (outcome_of_counter(running->nodes[index].counter) != Outcome::fallback_graph) {
+        count_many(counter_of_kept_node(planned.plan.counter, GraphReason::set_child), 1);
+      }
       refuse_node(&planned.plan, Outcome::fallback_graph);
     }
     set_solution(running, index, 0);
@@ -213,7 +224,7 @@ void ExecChange::rebuild() {
   if (made == Made::rewritten && !instantiate_variant(originals, variant)) made = Made::failed;
   if (made == Made::failed) {
     end_variant(variant);
-    return leave("a change cannot be made in its copy");
+    return leave(GraphReason::refused);
   }
   if (made == Made::unchanged) variant->exec = exec_->host;
   exec_->tried = variant->generation;

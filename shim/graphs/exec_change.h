@@ -23,7 +23,7 @@ class ExecChange {
   // replacements; else null.
   const NodeParams* replacement_in_place() const;
   // Call if the driver refuses these parameters.
-  void refuse_replacement() { refuse_node(&planned_.plan, Outcome::fallback_graph); }
+  void refuse_replacement(GraphReason reason = GraphReason::refused);
 
   // Call these after the driver has accepted the change: they repeat it in our copies.
   void set_kernel(const NodeParams& params);
@@ -35,7 +35,7 @@ class ExecChange {
     CUgraphNode kept = nullptr;
     if (exec_ == nullptr || exec_->originals == nullptr) return;
     if (!find_kept(node, &kept) || set_kept(kept) != CUDA_SUCCESS) {
-      return leave("a node of it is set that has no copy");
+      return leave(GraphReason::set_unknown);
     }
     bool is_done = true;
     for_each_variant([&](Variant* variant) {
@@ -54,8 +54,6 @@ class ExecChange {
   }
   // Call after the child graph of a node was set: its kernels are not replaced.
   void set_child(CUgraphNode node, CUgraph child);
-  // Call after a change that is not repeated in our copies: the host's own exec runs from then on.
-  void leave(const char* reason);
 
  private:
   // Visits the running variant, the ready one, and the idle one of the host's exec.
@@ -89,6 +87,8 @@ class ExecChange {
   // Call after a change of the running variant, or of the exec that its checked launches run.
   void check_running();
   bool follow_kernel(Variant* variant, const NodeParams& params);
+  // The host's own exec runs from now on.
+  void leave(GraphReason reason);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);
   // Makes a new running variant from the originals.
   void rebuild();

@@ -113,7 +113,7 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
   const CUresult own_result = launch.load(std::memory_order_relaxed)(exec->host, stream);
   if (own_result != CUDA_SUCCESS) return own_result;
   MutexGuard guard(exec->lock);
-  run_host_exec(exec, "its rewritten copy cannot be launched");
+  run_host_exec(exec, GraphReason::refused);
   end_launch(exec, exec->running.load(std::memory_order_relaxed), stream, is_per_thread_stream);
   return own_result;
 }

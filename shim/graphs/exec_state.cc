@@ -105,8 +105,8 @@ Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters
   return variant;
 }
 
-void run_host_exec(Exec* exec, const char* reason) {
-  log_message(LogLevel::info, "a graph runs as it is from now on: %s", reason);
+void run_host_exec(Exec* exec, GraphReason reason) {
+  log_message(LogLevel::info, "a graph runs as it is from now on: %s", meaning_of(reason));
   drop_ready_variant(exec);
   drop_shadow(exec);
   drop_unreplaced(exec);
@@ -122,7 +122,7 @@ void run_host_exec(Exec* exec, const char* reason) {
   if (counters.allocate(exec->nodes.count())) {
     for (size_t i = 0; i < counters.count(); ++i) {
       const CounterIndex counter = running->nodes[i].counter;
-      counters[i] = counter == kNoCounter ? kNoCounter : counter_of_unchanged(counter);
+      counters[i] = counter == kNoCounter ? kNoCounter : keep_original(counter, reason);
     }
     variant = make_host_variant(*exec, counters);
   }

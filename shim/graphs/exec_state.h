@@ -26,9 +26,8 @@ void drop_shadow(Exec* exec);
 void drop_unreplaced(Exec* exec);
 
 // Runs the host's own exec from now on, and no swap reaches it. It keeps the replacements that it
-// holds itself; if it holds none, what would have been a hit counts as fallback_graph. `reason` is
-// logged.
-void run_host_exec(Exec* exec, const char* reason);
+// holds itself; if it holds none, what would have been a hit counts as fallback_graph, for `reason`.
+void run_host_exec(Exec* exec, GraphReason reason);
 
 // Makes a variant that runs the host's exec and counts each node by `counters`. Null: no memory.
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters);

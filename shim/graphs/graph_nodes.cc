@@ -129,6 +129,11 @@ bool is_device_updatable_node(CUgraphNode node) {
          value.deviceUpdatableKernelNode.deviceUpdatable != 0;
 }
 
+int priority_of(CUgraphNode node) {
+  CUkernelNodeAttrValue value;
+  return read_attribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value) ? value.priority : 0;
+}
+
 bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
   const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
   CUkernelNodeAttrValue value;

@@ -139,6 +139,7 @@ struct NodeAttributes {
 };
 NodeAttributes attributes_of(CUgraphNode node);
 bool is_device_updatable_node(CUgraphNode node);
+int priority_of(CUgraphNode node);
 
 bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
 bool drop_cooperation(CUgraphNode node);

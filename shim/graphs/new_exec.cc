@@ -15,28 +15,31 @@
 namespace fibshim {
 namespace {
 
-constexpr char kMayBeChanged[] = "the device may change its nodes";
-
 bool is_for_device_launch(const Instantiation& instantiation) {
   return (instantiation.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
 }
 
-// Returns why the graph's nodes must not be replaced, or null.
-const char* reason_to_leave(const Survey& survey, const Instantiation& instantiation,
-                            bool is_update) {
-  if (is_for_device_launch(instantiation)) return "the device may launch it";
+// True if the graph's nodes must not be replaced; `*reason` says why.
+bool is_left(const Survey& survey, const Instantiation& instantiation, bool is_update,
+             GraphReason* reason) {
+  if (is_for_device_launch(instantiation)) {
+    *reason = GraphReason::device_launch;
+    return true;
+  }
   // The driver refuses updates with such nodes.
-  if (!is_update && survey.has_updatable_nodes()) return kMayBeChanged;
-  const bool cannot_be_checked = survey.has_uncopied && survey.is_always_checked;
-  return cannot_be_checked ? "each launch is to be checked, and the driver does not copy it"
-                           : nullptr;
+  if (!is_update && survey.has_updatable_nodes()) {
+    *reason = GraphReason::device_update;
+    return true;
+  }
+  *reason = GraphReason::unchecked;
+  return survey.has_uncopied && survey.is_always_checked;
 }
 
 // Keeps the original of every node.
-void leave_as_it_is(Survey* survey, const char* reason) {
-  log_message(LogLevel::info, "a graph runs as it is: %s", reason);
+void leave_as_it_is(Survey* survey, GraphReason reason) {
+  log_message(LogLevel::info, "a graph runs as it is: %s", meaning_of(reason));
   for (CounterIndex& counter : survey->counters) {
-    if (counter != kNoCounter) counter = counter_of_unchanged(counter);
+    if (counter != kNoCounter) counter = keep_original(counter, reason);
   }
   survey->has_redirects = survey->has_members = survey->has_observed = false;
 }
@@ -159,7 +162,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   if (!is_concerned(*survey)) return nullptr;
   if (survey->has_uncopied || !keep_originals(graph, *survey, exec)) {
     drop_originals(exec);
-    leave_as_it_is(survey, "the driver does not copy it");
+    leave_as_it_is(survey, GraphReason::not_copied);
     return nullptr;
   }
   const ReadSection section;
@@ -180,7 +183,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   }
   end_variant(variant);
   drop_originals(exec);
-  leave_as_it_is(survey, "it cannot be rewritten");
+  leave_as_it_is(survey, GraphReason::refused);
   return nullptr;
 }
 
@@ -197,14 +200,15 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   if (survey_.has_uncopied && survey_.failure == CUDA_SUCCESS) prepare_bodies(instantiation);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
+  GraphReason reason;
   if (!is_concerned(survey_)) {
     // No copy is made for an update, which would take twice as long: the next update is planned by
     // the folder that is in force then.
     is_kept_ = (is_off || !is_update || survey_.is_written) && !survey_.has_uncopied &&
-               reason_to_leave(survey_, instantiation, is_update) == nullptr;
+               !is_left(survey_, instantiation, is_update, &reason);
     return;
   }
-  if (const char* const reason = reason_to_leave(survey_, instantiation, is_update)) {
+  if (is_left(survey_, instantiation, is_update, &reason)) {
     is_in_place_ = false;
     return leave_as_it_is(&survey_, reason);
   }
@@ -228,12 +232,9 @@ void HostGraph::prepare_bodies(const Instantiation& instantiation) {
   const ReadSection section;
   if (!bodies_.examine_bodies(graph_)) return;
   bodies_.has_uncopied = true;
-  if (survey_.has_updatable_nodes()) {
-    return leave_as_it_is(&bodies_, kMayBeChanged);
-  }
-  if (const char* const reason = reason_to_leave(bodies_, instantiation, false)) {
-    return leave_as_it_is(&bodies_, reason);
-  }
+  if (survey_.has_updatable_nodes()) return leave_as_it_is(&bodies_, GraphReason::device_update);
+  GraphReason reason;
+  if (is_left(bodies_, instantiation, false, &reason)) return leave_as_it_is(&bodies_, reason);
   swap_of_bodies_.replace(&bodies_, nullptr);
 }
 
@@ -245,7 +246,7 @@ void HostGraph::count_body_nodes() const {
 
 bool HostGraph::undo_replacements() {
   const bool had_any = swap_of_bodies_.put_back();
-  if (had_any) leave_as_it_is(&bodies_, "the driver refuses replacements in bodies");
+  if (had_any) leave_as_it_is(&bodies_, GraphReason::refused);
   if (!swap_.put_back()) return had_any;
   (void)survey_.solutions.allocate(0);
   is_in_place_ = false;
@@ -345,7 +346,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   drop_unreplaced(exec_);
   exec_->is_in_place = graph_.is_in_place();
   if (!graph_.is_known()) {
-    run_host_exec(exec_, "it took over a graph that the driver does not tell of");
+    run_host_exec(exec_, GraphReason::not_copied);
     return result;
   }
   Survey& survey = graph_.survey();
@@ -385,8 +386,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   if (was_disabled) {
     // The driver cannot be asked about other nodes, so no rewritten copy is made.
     if (!exec_->is_in_place) {
-      leave_as_it_is(&survey, is_told ? "it was updated with nodes disabled"
-                                      : "the driver does not tell which of its nodes run");
+      leave_as_it_is(&survey, GraphReason::disabled);
     }
   } else if (exec_->is_in_place || graph_.is_kept()) {
     graph_.keep_update(exec_);

@@ -34,6 +34,7 @@ void put_back_params(CUgraphNode node, const NodeParams& params) {
 void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, PlannedNode* out) {
   plan_copied_node(node, params, facts, out);
   if (out->is_redirect() && !out->has_plain_shape()) {
+    count_many(counter_of_kept_node(out->plan.counter, GraphReason::not_in_place), 1);
     refuse_node(&out->plan, Outcome::fallback_graph);
   }
 }
@@ -62,7 +63,7 @@ void NodeSwap::replace(Survey* survey, const TakenOver* written) {
     const uint32_t solution =
         written == nullptr ? replace_node(host, survey) : replace_written(host, survey);
     if (solution == 0) {
-      if (counter != kNoCounter) counter = counter_of_unchanged(counter);
+      if (counter != kNoCounter) counter = keep_original(counter, GraphReason::refused);
       continue;
     }
     if (survey->solutions.count() == 0) (void)survey->solutions.allocate(survey->nodes.count());

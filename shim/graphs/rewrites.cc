@@ -293,11 +293,16 @@ class Absorption {
     return nullptr;
   }
 
-  // Why the kernels cannot become one launch; null: they can.
-  const char* find_obstacle(const Instance& instance) {
+  // Why the kernels cannot become one launch, in words for the log; null: they can.
+  const char* find_obstacle(const Instance& instance, GraphReason* reason) {
     const Rewrite& rewrite = rewrite_of(instance);
+    *reason = GraphReason::rewrite_changed;
     if (!originals_.may_be_rearranged) return "the host has changed nodes of the graph";
+    *reason = GraphReason::rewrite_buffers;
     if (instance.conflict != nullptr) return instance.conflict;
+    *reason = GraphReason::rewrite_priority;
+    if (!have_one_priority(instance)) return "its kernels have unequal priorities";
+    *reason = GraphReason::rewrite_order;
     for (uint32_t i = 0; i < rewrite.member_count; ++i) {
       if (shape_.has_other_ports[instance.nodes[i]]) return "an edge is of an unknown kind";
     }
@@ -305,6 +310,7 @@ class Absorption {
                         room_.begin())) {
       return "another node comes between them";
     }
+    *reason = GraphReason::rewrite_reader;
     for (uint32_t i = 0; i < instance.range_count; ++i) {
       const BufferRange& range = ranges_[instance.first_range + i];
       if (!range.is_dead) continue;
@@ -319,6 +325,17 @@ class Absorption {
     return nullptr;
   }
 
+  // The one launch can have one alone, and the driver tells no order among several.
+  bool have_one_priority(const Instance& instance) const {
+    int first = 0;
+    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+      const int own = priority_of(originals_.nodes[kernel_at(instance.nodes[i])].kept);
+      if (i == 0) first = own;
+      if (own != first) return false;
+    }
+    return true;
+  }
+
   // Its kernels count as that if nothing else knows them.
   void count_as(const Instance& instance, CounterIndex counter) {
     for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
@@ -327,13 +344,16 @@ class Absorption {
     }
   }
 
-  void refuse(const Instance& instance, const RewriteCall& call, const char* reason) {
-    if (reason != told_) {
+  void refuse(const Instance& instance, const RewriteCall& call, const char* words,
+              GraphReason reason) {
+    if (words != told_) {
       log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s",
-                  label_of(instance), reason);
+                  label_of(instance), words);
     }
-    told_ = reason;
-    count_as(instance, counter_of_rewrite(call, Outcome::fallback_graph));
+    told_ = words;
+    const CounterIndex counter = counter_of_rewrite(call, Outcome::fallback_graph);
+    count_as(instance, counter);
+    count_many(counter_of_kept_node(counter, reason), rewrite_of(instance).member_count);
   }
 
   Absorbed apply(const Instance& instance) {
@@ -357,8 +377,9 @@ class Absorption {
         return Absorbed::none;
       }
     }
-    if (const char* const reason = find_obstacle(instance)) {
-      refuse(instance, call, reason);
+    GraphReason reason;
+    if (const char* const words = find_obstacle(instance, &reason)) {
+      refuse(instance, call, words, reason);
       return Absorbed::none;
     }
     if (rewrite.is_analysis != 0 || !planned.is_redirect()) {

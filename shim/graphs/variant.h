@@ -81,6 +81,13 @@ inline CounterIndex counter_of_unchanged(CounterIndex counter) {
              : counter;
 }
 
+// The same, and counts why. Not called by launches.
+inline CounterIndex keep_original(CounterIndex counter, GraphReason reason) {
+  const CounterIndex unchanged = counter_of_unchanged(counter);
+  if (unchanged != counter) count_many(counter_of_kept_node(counter, reason), 1);
+  return unchanged;
+}
+
 // Count one launch, or one instantiation.
 inline void count_executions(const Variant& variant) {
   for (const Run& run : variant.runs) {

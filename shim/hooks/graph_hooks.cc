@@ -116,16 +116,6 @@ CUresult set_child(CUgraphExec executable, CUgraphNode node, CUgraph child, cons
   return result;
 }
 
-// Makes a change that is not repeated in our copies: the host's own exec runs from then on.
-// `reason` is logged.
-template <class Call>
-CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call) {
-  ExecChange change(executable);
-  const CUresult result = call();
-  if (result == CUDA_SUCCESS) change.leave(reason);
-  return result;
-}
-
 }  // namespace
 }  // namespace fibshim
 
@@ -351,23 +341,47 @@ CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraph
 
 CUresult hook_cuGraphExecExternalSemaphoresSignalNodeSetParams(
     CUgraphExec executable, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
-  return set_alone(executable, "external semaphores of it are set", [&] {
-    return call_real(real::cuGraphExecExternalSemaphoresSignalNodeSetParams, executable, node,
-                     params);
-  });
+  return set_other(
+      executable, node,
+      [&] {
+        return call_real(real::cuGraphExecExternalSemaphoresSignalNodeSetParams, executable, node,
+                         params);
+      },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphExternalSemaphoresSignalNodeSetParams, kept, params);
+      },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecExternalSemaphoresSignalNodeSetParams, exec, copy,
+                           params);
+      });
 }
 
 CUresult hook_cuGraphExecExternalSemaphoresWaitNodeSetParams(
     CUgraphExec executable, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
-  return set_alone(executable, "external semaphores of it are set", [&] {
-    return call_real(real::cuGraphExecExternalSemaphoresWaitNodeSetParams, executable, node,
-                     params);
-  });
+  return set_other(
+      executable, node,
+      [&] {
+        return call_real(real::cuGraphExecExternalSemaphoresWaitNodeSetParams, executable, node,
+                         params);
+      },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphExternalSemaphoresWaitNodeSetParams, kept, params);
+      },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecExternalSemaphoresWaitNodeSetParams, exec, copy,
+                           params);
+      });
 }
 
 CUresult hook_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
-  return set_alone(executable, "memory operations of it are set", [&] {
-    return call_real(real::cuGraphExecBatchMemOpNodeSetParams, executable, node, params);
-  });
+  return set_other(
+      executable, node,
+      [&] { return call_real(real::cuGraphExecBatchMemOpNodeSetParams, executable, node, params); },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphBatchMemOpNodeSetParams, kept, params);
+      },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecBatchMemOpNodeSetParams, exec, copy, params);
+      });
 }

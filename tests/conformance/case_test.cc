@@ -83,6 +83,7 @@ const Row kRows[] = {
     {"GraphExecTellsThatTheNextMayBegin", {"exec_tells_that_the_next_may_begin"}, 0, kAsksWhatRan},
     {"ExecSurvivesFailures", {"exec_survives_failures"}, 0, kFaults},
     {"RewriteRunsAsOne", {"rewrite_runs_as_one"}, 0, kAsksWhatRan},
+    {"GraphReplacementsKeepPriorities", {"replacements_keep_priorities"}, 0, kAsksWhatRan},
     {"RewriteNeedsItsTies", {"rewrite_needs_its_ties"}, 0},
     {"RewriteNeedsProof", {"rewrite_needs_proof"}, 0, "a kernel leaves its mark elsewhere"},
     {"RewriteSharesAWorkspace", {"rewrite_shares_a_workspace"}, 0},

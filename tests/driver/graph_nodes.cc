@@ -197,16 +197,6 @@ ON_NODE(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec exec, CUgraphNode handl
 ON_NODE(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec exec, CUgraphNode handle, CUevent event),
         node_of(exec, handle), event,
         of_type(*node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&] { return set_event(*node, event); }))
-// There are no such nodes here.
-ON_NODE(cuGraphExecExternalSemaphoresSignalNodeSetParams,
-        (CUgraphExec exec, CUgraphNode handle, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params),
-        node_of(exec, handle), params, CUDA_ERROR_INVALID_VALUE)
-ON_NODE(cuGraphExecExternalSemaphoresWaitNodeSetParams,
-        (CUgraphExec exec, CUgraphNode handle, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params),
-        node_of(exec, handle), params, CUDA_ERROR_INVALID_VALUE)
-ON_NODE(cuGraphExecBatchMemOpNodeSetParams,
-        (CUgraphExec exec, CUgraphNode handle, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params),
-        node_of(exec, handle), params, CUDA_ERROR_INVALID_VALUE)
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph graph, CUcontext,
                                         unsigned int value, unsigned int flags) {

@@ -10,6 +10,7 @@
 
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
+#include "shim/abi/graph_reasons.h"
 #include "shim/abi/outcomes.h"
 
 namespace fibshim::test {
@@ -24,7 +25,7 @@ struct CountersFileBuilder {
   static constexpr uint64_t kSeriesAt = kShadowAt + kShadowRoom * sizeof(ShadowEntry);
   static_assert(kControlAt >= sizeof(FileHeader) && kShadowAt >= kControlAt + sizeof(ControlBlock));
   static constexpr uint64_t kShardsAt = kSeriesAt + kCapacity * sizeof(SeriesEntry);
-  static constexpr uint64_t kShardStride = 4096;
+  static constexpr uint64_t kShardStride = 8192;
 
   FileHeader header{};
   ControlBlock control{};
@@ -114,6 +115,10 @@ struct CountersFileBuilder {
              CountKind kind = CountKind::launch) {
     shards[shard][series_index * kCountersPerSeries + static_cast<size_t>(kind) * kOutcomeSlots +
                   static_cast<size_t>(outcome)] += count;
+  }
+
+  void keep(size_t series_index, GraphReason reason, uint64_t number) {
+    count(series_index, static_cast<Outcome>(reason), number, 0, CountKind::kept);
   }
 
   std::string file_name() const {

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "loader/read/limits.h"
+#include "shim/abi/graph_reasons.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
 #include "tests/support/text.h"
@@ -28,9 +29,10 @@ std::set<std::string> setting_names() {
   return out;
 }
 
-std::set<std::string> outcome_names() {
+std::set<std::string> names_of_outcomes_and_reasons() {
   std::set<std::string> out;
   for (const OutcomeInfo& outcome : kOutcomes) out.insert(outcome.name);
+  for (const GraphReasonInfo& reason : kGraphReasons) out.insert(reason.name);
   return out;
 }
 
@@ -73,7 +75,8 @@ TEST(Docs, ManPageIsFilledIn) {
   EXPECT_CONTAINS(page, "\n.TP\n-c, --config DIR\nConfig folder (default: FIBSHIM_CONFIG).\n");
   EXPECT_CONTAINS(page, "\n.SH EXIT STATUS\n");
   EXPECT_EQ(matches(man_page("fibshim.1"), "\n\\.B (FIBSHIM_[A-Z_]+)\n"), setting_names());
-  EXPECT_EQ(matches(man_page("fibshim-stats.1"), "\n\\.TP\n([a-z_]+)\n"), outcome_names());
+  EXPECT_EQ(matches(man_page("fibshim-stats.1"), "\n\\.TP\n([a-z_]+)\n"),
+            names_of_outcomes_and_reasons());
   EXPECT_CONTAINS(man_page("fibshim-config.5"),
                   "\n.TP\n" + std::to_string(kLimits[0].value) + "\n");
 }

@@ -77,6 +77,8 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   builder.count(series, Outcome::hit, 10, 0, CountKind::node_run);
   builder.count(0, Outcome::untracked, 4, 0, CountKind::node_run);
   builder.count(series, Outcome::fallback_graph, 6, 0, CountKind::body_node);
+  builder.keep(series, GraphReason::unchecked, 3);
+  builder.keep(series, GraphReason::set_child, 1);
   write(builder);
   const std::string out = exits(0, stats()).out;
   EXPECT_CONTAINS(out, "d           p        hit               5          13\n");
@@ -85,6 +87,12 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
                   "5 launches: 5 hit, 0 untracked\n17 executions: 13 hit, 4 untracked\n"
                   "6 kernel nodes in bodies of conditional nodes, which run as often as the device "
                   "decides: 6 fallback_graph\n");
+  EXPECT_CONTAINS(
+      out,
+      "4 nodes of graphs were found to keep the original: 3 unchecked, 1 set_child\n"
+      "  unchecked: each launch is to be checked (FIBSHIM_SHADOW), which needs a copy of "
+      "the graph\n"
+      "  set_child: the host set a child graph\n");
   EXPECT_EQ(out.find("        fallback_graph "), std::string::npos) << out;
   const auto json = parse_json(stats({"--json", "--by", "definition"}).out);
   EXPECT_EQ(json["counters"][0]["count"], 5);
@@ -94,6 +102,12 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   EXPECT_EQ(json["executions"]["hit"], 13);
   EXPECT_EQ(json["body_nodes"]["fallback_graph"], 6);
   EXPECT_EQ(json["executions"]["fallback_graph"], 0);
+  EXPECT_EQ(json["graph_reasons"].size(), kGraphReasonCount);
+  EXPECT_EQ(json["graph_reasons"]["unchecked"], 3);
+  EXPECT_EQ(json["graph_reasons"]["refused"], 0);
+  const auto one = parse_json(stats({"--json", "--per-process", "--definition", "e"}).out);
+  EXPECT_EQ(one["graph_reasons"]["unchecked"], 0);
+  EXPECT_EQ(one["processes"][0]["graph_reasons"]["unchecked"], 0);
   EXPECT_EQ(json["groups"][0]["body_nodes"], 6);
   EXPECT_EQ(json["groups"][0]["launches"], 5);
   EXPECT_EQ(json["groups"][0]["executions"], 13);
@@ -105,6 +119,8 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   EXPECT_CONTAINS(
       metrics,
       "fibshim_body_nodes_total{definition=\"d\",pattern=\"p\",outcome=\"fallback_graph\"");
+  EXPECT_CONTAINS(
+      metrics, "fibshim_kept_nodes_total{definition=\"d\",pattern=\"p\",reason=\"unchecked\",pid=");
 }
 
 TEST_F(Stats, AddsUpShardsAndProcesses) {
@@ -332,6 +348,7 @@ TEST_F(Stats, PrintsJson) {
   expected["nodes"] = expected["totals"];
   for (auto& count : expected["nodes"]) count = 0;
   expected["body_nodes"] = expected["nodes"];
+  for (const GraphReasonInfo& reason : kGraphReasons) expected["graph_reasons"][reason.name] = 0;
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
 
@@ -480,6 +497,10 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# HELP fibshim_body_nodes_total Kernel nodes in bodies of conditional nodes of instantiated "
       "graphs, which run as often as the device decides.\n"
       "# TYPE fibshim_body_nodes_total counter\n"
+      "# HELP fibshim_kept_nodes_total Nodes of graphs that keep their original (fallback_graph), "
+      "by "
+      "reason, each time that this was found.\n"
+      "# TYPE fibshim_kept_nodes_total counter\n"
       "# HELP fibshim_folded_counts Counts without a series of their own: they are in "
       "definition=\"(other)\".\n"
       "# TYPE fibshim_folded_counts gauge\n"
@@ -971,7 +992,7 @@ const Hostile kHostile[] = {
     {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
      "format version 10; this fibshim reads version 9"},
     {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
-     "damaged: its record sizes (8, 16, 4, 424) are not those of version 9"},
+     "damaged: its record sizes (8, 16, 5, 424) are not those of version 9"},
     {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
     {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},
@@ -1032,8 +1053,8 @@ TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
   builder.header.shard_count = 65536;
   write(builder);
-  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{129} << 30);
-  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 137438953472 bytes of counters");
+  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{161} << 30);
+  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 171798691840 bytes of counters");
 }
 
 // Each of these sparse files alone may be read, but not all of them together.
@@ -1044,7 +1065,7 @@ TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
     builder.header.series_count = kSeriesCapacity;
     builder.header.shards_at = 32 << 20;
     builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
-    builder.header.shard_count = 475;  // 950 MiB
+    builder.header.shard_count = 380;  // 950 MiB
     write(builder);
     std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{982} << 20);
   }

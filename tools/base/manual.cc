@@ -3,6 +3,7 @@
 #include <ctype.h>
 
 #include "loader/read/limits.h"
+#include "shim/abi/graph_reasons.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
 #include "tools/base/terminal.h"
@@ -40,6 +41,14 @@ std::string outcomes_list() {
   return out;
 }
 
+std::string reasons_list() {
+  std::string out;
+  for (const GraphReasonInfo& reason : kGraphReasons) {
+    out += fmt::format(".TP\n{}\n{}\n", reason.name, roff(reason.meaning));
+  }
+  return out;
+}
+
 std::string limits_list() {
   std::string out;
   for (const LimitInfo& limit : kLimits) {
@@ -65,6 +74,7 @@ std::string known_text(std::string_view keyword) {
   if (keyword == "SETTINGS") return settings_list();
   if (keyword == "FOLDER_SETTINGS") return folder_settings();
   if (keyword == "OUTCOMES") return outcomes_list();
+  if (keyword == "REASONS") return reasons_list();
   if (keyword == "LIMITS") return limits_list();
   if (keyword.starts_with("SEE ")) return see_also(keyword.substr(4));
   return "";

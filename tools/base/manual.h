@@ -11,7 +11,7 @@ namespace fibshim::tools {
 // The page's .TH line.
 std::string manual_head(const std::string& name, int section);
 
-// This function knows the keywords SETTINGS, FOLDER_SETTINGS, OUTCOMES, LIMITS and "SEE name(1)
+// This function knows the keywords SETTINGS, FOLDER_SETTINGS, OUTCOMES, REASONS, LIMITS and "SEE name(1)
 // ...". `expand` returns the text of all others.
 std::string fill_manual(std::string_view page,
                         const std::function<std::string(std::string_view)>& expand);

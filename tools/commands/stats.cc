@@ -8,6 +8,7 @@
 #include "tools/commands/commands.h"
 #include "tools/counters/decisions.h"
 #include "tools/counters/folders_in_force.h"
+#include "tools/counters/kept_nodes.h"
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/shadow_counts.h"
 #include "tools/counters/prometheus.h"
@@ -207,7 +208,8 @@ std::string to_table(const Reading& reading, const Options& options) {
   if (const std::string checks = shadow_table(shadow_sums_of(processes)); !checks.empty()) {
     out += checks + "\n";
   }
-  out += totals_lines(totals) + reasons(totals) + processes_line(processes, options.folder);
+  out += totals_lines(totals) + reasons(totals) + kept_lines(kept_sums_of(processes)) +
+         processes_line(processes, options.folder);
   for (const std::string& words : {folder_words(processes), image_words(processes)}) {
     if (!words.empty()) out += words + "\n";
   }
@@ -277,6 +279,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
     out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
     out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
     out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+    out["graph_reasons"] = kept_to_json(kept_sums_of(process));
   }
   return out;
 }
@@ -302,6 +305,7 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
   out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
   out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
   out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+  out["graph_reasons"] = kept_to_json(kept_sums_of(folder.processes));
   out["shadow"] = shadow_to_json(shadow_sums_of(folder.processes));
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {

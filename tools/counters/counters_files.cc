@@ -180,6 +180,9 @@ uint64_t kept_bytes(const ProcessCounters& process) {
   for (const Count& count : process.counts) {
     out += sizeof count + count.pattern.size() + count.definition.size() + count.solution.size();
   }
+  for (const KeptNodes& kept : process.kept) {
+    out += sizeof kept + kept.pattern.size() + kept.definition.size();
+  }
   for (const ShadowCount& count : process.shadow) {
     out += sizeof count + count.pattern.size() + count.definition.size() + count.solution.size() +
            count.shape.size();
@@ -329,12 +332,16 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
       const auto number = [first](CountKind kind) {
         return first[static_cast<uint32_t>(kind) * kOutcomeSlots];
       };
+      const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
+      if (const uint64_t kept = number(CountKind::kept); kept != 0) {
+        out.kept.push_back(
+            {device, text_of(series[s].pattern), text_of(series[s].definition), outcome, kept});
+      }
       const uint64_t made = number(CountKind::launch);
       const LaunchNumbers numbers = {
           saturating_add(made, number(CountKind::node)), number(CountKind::node),
           saturating_add(made, number(CountKind::node_run)), number(CountKind::body_node)};
       if (numbers == LaunchNumbers{}) continue;
-      const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
                             text_of(series[s].definition), text_of(series[s].solution), outcome,
                             numbers, series[s].image, std::to_array(series[s].shapes)});

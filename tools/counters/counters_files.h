@@ -74,6 +74,15 @@ struct Count {
   Shapes shapes;
 };
 
+// Nodes of graphs that keep their original, each time that this was found.
+struct KeptNodes {
+  int32_t device;  // as a Count's
+  std::string pattern;
+  std::string definition;
+  uint32_t reason;  // index into kGraphReasons; one beyond it is from a newer shim
+  uint64_t number;
+};
+
 struct ProcessCounters {
   std::string file;  // its name in the folder
   uid_t owner;       // the file's owner
@@ -88,6 +97,7 @@ struct ProcessCounters {
   std::vector<ConfigIdentity> configs;  // all that it has used, in the order of their first use
   FolderInForce folder;
   std::vector<Count> counts;
+  std::vector<KeptNodes> kept;
   std::vector<ShadowCount> shadow;
 };
 

@@ -63,6 +63,10 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
       if (count.device < 0) *unattributed = saturating_add(*unattributed, count.numbers.launches);
       return true;
     });
+    std::erase_if(process.kept, [&](const KeptNodes& kept) {
+      return !is_wanted(filter, kept.definition, kept.pattern) ||
+             !is_among(filter.devices, kept.device);
+    });
   }
   return {missing.begin(), missing.end()};
 }

@@ -2,6 +2,7 @@
 
 #include "tools/base/terminal.h"
 #include "tools/counters/folders_in_force.h"
+#include "tools/counters/kept_nodes.h"
 #include "tools/counters/shadow_counts.h"
 
 namespace fibshim::tools {
@@ -81,6 +82,25 @@ Series launch_series(const std::vector<const ProcessCounters*>& processes, size_
                   suffix,
               launch_labels("(other)", "(other)", count.outcome, "", -1) + suffix,
               count.numbers.*number);
+    }
+  }
+  return out;
+}
+
+// Graph nodes that keep their original, by reason.
+Series kept_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
+  Series out(max_series);
+  const auto labels = [](const std::string& definition, const std::string& pattern,
+                         uint32_t reason) {
+    return fmt::format("definition=\"{}\",pattern=\"{}\",reason=\"{}\"", label_value(definition),
+                       label_value(pattern), reason_name(reason));
+  };
+  for (const ProcessCounters* process : processes) {
+    const std::string suffix =
+        fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time);
+    for (const KeptNodes& kept : process->kept) {
+      out.add(labels(kept.definition, kept.pattern, kept.reason) + suffix,
+              labels("(other)", "(other)", kept.reason) + suffix, kept.number);
     }
   }
   return out;
@@ -168,6 +188,11 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
               "often as the device "
               "decides.");
   out += body_nodes.text("fibshim_body_nodes_total");
+  out +=
+      head("fibshim_kept_nodes_total", "counter",
+           "Nodes of graphs that keep their original (fallback_graph), by reason, each time that "
+           "this was found.");
+  out += kept_series(processes, options.max_series).text("fibshim_kept_nodes_total");
   out += head("fibshim_folded_counts", "gauge",
               "Counts without a series of their own: they are in definition=\"(other)\".");
   out += fmt::format("fibshim_folded_counts {}\n", launches.folded_count());

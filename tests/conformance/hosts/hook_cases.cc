@@ -2,6 +2,8 @@
 // entry here fails, so a new hook comes with its check. Each check calls the function by that very
 // name and says what must have run; the test that starts this compares the counters.
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <memory>
 #include <type_traits>
@@ -286,7 +288,7 @@ void sets_executable_nodes(const Gpu& gpu, Set set) {
 }
 
 // A graph of a tracked node and another one. `add` adds that, `set` sets it in an exec; what each makes of `kSeen`
-// values is then in `read`.
+// values is then in `read`. The exec keeps its copy: a replacement with a cluster, which needs that, runs afterwards.
 template <class Add, class Set, class Read>
 void sets_other_nodes(const Gpu& gpu, Add add, Set set, Read read) {
   const OneNode one(gpu);
@@ -454,14 +456,66 @@ void sets_child_graphs(const Gpu& gpu) {
   gpu.finish({.step = 1, .curated1 = 1}, {.hit = 1});
 }
 
-// The driver refuses it for a node of another kind, and the exec runs on as it was.
-template <class Set>
-void refuses_a_kernel_node(const Gpu& gpu, Set set) {
-  const OneNode one(gpu);
-  const Executable executable(one.graph.get());
-  CHECK(set(executable.get(), one.node, nullptr) != CUDA_SUCCESS);
-  executable.run_for(gpu, 71);
-  gpu.finish({.curated1 = 1}, {.hit = 1});
+// Of a node that signals a semaphore, or waits for it (of which the file tells at `offset`); by the value.
+template <class Params, class OneParams, class AddNode, class SetNode>
+void sets_semaphores(const Gpu& gpu, AddNode add_node, SetNode set_node, off_t offset) {
+  const int file = memfd_create("semaphore", MFD_CLOEXEC);
+  CHECK(file >= 0);
+  auto description = zeroed<CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>();
+  description.type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD;
+  description.handle.fd = dup(file);
+  CUexternalSemaphore semaphore = nullptr;
+  if (cuda().cuImportExternalSemaphore(&semaphore, &description) != CUDA_SUCCESS) {
+    skip("this driver takes no file for a semaphore");
+  }
+  auto values = zeroed<OneParams>();
+  const Params params = {&semaphore, &values, 1};
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        values.params.fence.value = 1;
+        OK(add_node(&node, graph, nullptr, 0, &params));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        values.params.fence.value = 2;
+        return set_node(executable, node, &params);
+      },
+      [&] {
+        OK(cuda().cuCtxSynchronize());
+        uint64_t value = 0;
+        const uint64_t none = 0;
+        CHECK(pread(file, &value, sizeof value, offset) == sizeof value);
+        CHECK(pwrite(file, &none, sizeof none, offset) == sizeof none);
+        return static_cast<int>(value);
+      });
+  OK(cuda().cuDestroyExternalSemaphore(semaphore));
+}
+
+void sets_operations(const Gpu& gpu) {
+  const CUdeviceptr word = device_word(0);
+  auto operation = zeroed<CUstreamBatchMemOpParams>();
+  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  operation.writeValue.address = word;
+  const CUDA_BATCH_MEM_OP_NODE_PARAMS params = {gpu.context(), 1, &operation, 0};
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        operation.writeValue.value = 1;
+        OK(cuda().cuGraphAddBatchMemOpNode(&node, graph, nullptr, 0, &params));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        operation.writeValue.value = 2;
+        return cuda().cuGraphExecBatchMemOpNodeSetParams(executable, node, &params);
+      },
+      [&] {
+        const int value = read_word(word);
+        OK(cuda().cuMemsetD32_v2(word, 0, 1));
+        return value;
+      });
 }
 
 // ---- captures
@@ -955,9 +1009,17 @@ HOOK(cuGraphExecEventRecordNodeSetEvent) { sets_recorded_events(gpu); }
 HOOK(cuGraphExecEventWaitNodeSetEvent) { sets_awaited_events(gpu); }
 HOOK(cuGraphNodeSetEnabled) { switches_nodes(gpu); }
 HOOK(cuGraphExecChildGraphNodeSetParams) { sets_child_graphs(gpu); }
-HOOK_BY(refuses_a_kernel_node, cuGraphExecExternalSemaphoresSignalNodeSetParams)
-HOOK_BY(refuses_a_kernel_node, cuGraphExecExternalSemaphoresWaitNodeSetParams)
-HOOK_BY(refuses_a_kernel_node, cuGraphExecBatchMemOpNodeSetParams)
+HOOK(cuGraphExecExternalSemaphoresSignalNodeSetParams) {
+  sets_semaphores<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>(
+      gpu, cuda().cuGraphAddExternalSemaphoresSignalNode,
+      cuda().cuGraphExecExternalSemaphoresSignalNodeSetParams, 0);
+}
+HOOK(cuGraphExecExternalSemaphoresWaitNodeSetParams) {
+  sets_semaphores<CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>(
+      gpu, cuda().cuGraphAddExternalSemaphoresWaitNode,
+      cuda().cuGraphExecExternalSemaphoresWaitNodeSetParams, sizeof(uint64_t));
+}
+HOOK(cuGraphExecBatchMemOpNodeSetParams) { sets_operations(gpu); }
 HOOK_BY(begins_captures, cuStreamBeginCapture)
 HOOK_BY(begins_captures, cuStreamBeginCapture_ptsz)
 HOOK_BY(begins_captures_with_mode, cuStreamBeginCapture_v2)

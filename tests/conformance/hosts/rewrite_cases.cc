@@ -118,6 +118,47 @@ GPU_CASE(rewrite_runs_as_one) {
              {.hit = 4, .untracked = 2, .absorbed = 2});
 }
 
+// A replacement keeps its node's priority, in place, beside it and for several; kernels of unequal ones stay two.
+GPU_CASE(replacements_keep_priorities) {
+  const Work work(gpu);
+  int least = 0;
+  int greatest = 0;
+  OK(cuda().cuCtxGetStreamPriorityRange(&least, &greatest));
+  CHECK(greatest < least);
+  const auto set_priority = [](CUgraphNode node, int priority) {
+    auto value = zeroed<CUlaunchAttributeValue>();
+    value.priority = priority;
+    OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+  };
+  const auto expect_priority = [greatest](const char* kernel) {
+    const SimcudaLaunch last = last_launch(kernel);
+    int priority = 0;
+    for (uint32_t i = 0; i < last.attribute_count; ++i) {
+      if (last.attribute_ids[i] != CU_LAUNCH_ATTRIBUTE_PRIORITY) continue;
+      memcpy(&priority, last.attribute_values[i], sizeof priority);
+    }
+    EXPECT_EQUAL(greatest, priority);
+  };
+  for (const int shape : {1, 3}) {
+    const Graph graph;
+    set_priority(graph.add(work.step, Arguments(gpu.marks(), shape, 1)), greatest);
+    graph.run(gpu);
+    expect_priority(shape == 1 ? "curated_n1" : "curated_n3");
+  }
+  for (const bool is_one : {true, false}) {
+    const Graph graph;
+    Floats first(gpu, work.in.get(), work.sums.get(), 5);
+    Floats second(gpu, work.sums.get(), work.out.get(), 5);
+    const CUgraphNode split = work.add(graph.get(), work.split, &first);
+    set_priority(split, greatest);
+    set_priority(work.add(graph.get(), work.join, &second, {split}), is_one ? greatest : least);
+    graph.run(gpu);
+    if (is_one) expect_priority("curated_joined");
+  }
+  gpu.finish({.curated1 = 1, .curated3 = 1, .split = 1, .join = 1, .joined = 1},
+             {.hit = 3, .graph = 2, .absorbed = 1});
+}
+
 // They do not belong together, or nothing is for them: another buffer, another size, a where that does not hold.
 GPU_CASE(rewrite_needs_its_ties) {
   const Work work(gpu);

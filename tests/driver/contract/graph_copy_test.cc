@@ -220,6 +220,23 @@ TEST_F(GraphCopies, GraphsWithConditionalNodesAreNotCloned) {
   EXPECT_EQ(7, run_once(graph_));
 }
 
+TEST_F(GraphCopies, ANodeKeepsItsPriorityWithAnotherKernel) {
+  int least = 0;
+  int greatest = 0;
+  ASSERT_OK(cuda().cuCtxGetStreamPriorityRange(&least, &greatest));
+  const CUgraphNode node = add_store(graph_, 1);
+  CUlaunchAttributeValue value{};
+  value.priority = greatest;
+  ASSERT_OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+  const CUgraph copy = clone(graph_);
+  const CUgraphNode copied = find_in(copy, node);
+  ASSERT_OK(set_increment(copied));
+  value = {};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetAttribute(copied, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+  EXPECT_EQ(greatest, value.priority);
+  end(copy);
+}
+
 // --- edges ---
 
 TEST_F(GraphCopies, EdgesAreRemovedAndAddedWithTheirData) {

@@ -1,0 +1,56 @@
+// Why nodes of graphs keep their original is counted (shim/abi/graph_reasons.h).
+#include <nlohmann/json.hpp>
+
+#include "tests/conformance/conform_run.h"
+
+namespace fibshim::conformance {
+namespace {
+
+using Reasons = std::map<std::string, long>;
+
+struct ReasonsOfCase {
+  const char* name;
+  const char* words;
+  Reasons expected;
+  bool needs_simulation = false;
+  Environment environment = {};
+};
+
+const ReasonsOfCase kReasonsOfCases[] = {
+    {"NotInPlace", "exec_with_bodies", {{"not_in_place", 1}}},
+    {"Unchecked",
+     "bodies_cannot_be_checked",
+     {{"unchecked", 1}},
+     false,
+     {{"FIBSHIM_SHADOW", "1/1"}}},
+    {"ByTheDevice",
+     "bodies_survive_failures",
+     {{"device_launch", 1}, {"device_update", 1}, {"refused", 2}},
+     true},
+    {"SetChild", "exec_with_child_graphs_set", {{"set_child", 4}}},
+    {"SetAfterUpdate", "check_graph_left", {}, true},
+    {"RewritePriority", "replacements_keep_priorities", {{"rewrite_priority", 2}}, true},
+    {"NoneWhereAllIsReplaced", "rewrite_runs_as_one", {}, true},
+};
+void PrintTo(const ReasonsOfCase& row, std::ostream* out) { *out << row.name; }
+
+class GraphReasons : public testing::TestWithParam<ReasonsOfCase> {};
+
+TEST_P(GraphReasons, AreCounted) {
+  const ReasonsOfCase& row = GetParam();
+  if (row.needs_simulation && is_real_driver()) GTEST_SKIP() << "not for a real driver";
+  const HostRun run({"conform", row.words}, row.environment);
+  run.expect_holds();
+  Reasons counted;
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  for (const auto& [reason, number] : stats["graph_reasons"].items()) {
+    if (number != 0) counted[reason] = number.get<long>();
+  }
+  EXPECT_EQ(counted, row.expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, GraphReasons, testing::ValuesIn(kReasonsOfCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace fibshim::conformance
