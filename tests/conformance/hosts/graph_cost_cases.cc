@@ -1,6 +1,7 @@
 // What calls about graphs cost the host, for tests/bench/graph_costs.py, which runs this with the shim and without it:
-// `conform graph_costs NODES EXECS`, on a chain of as many kernels, every second of which is replaced. One line for each: a name and
-// a number, in ns where nothing else is said.
+// `conform graph_costs NODES EXECS`, on a chain of as many kernels, every second of which is replaced; then on one of pairs that are
+// rewritten as one (merged_), and one whose kernels begin early (early_). One line for each: a name and a number, in ns where nothing
+// else is said.
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ long used_device_bytes() {
   return static_cast<long>(total - free);
 }
 
-void say(const char* name, double value) { printf("%s %.1f\n", name, value); }
+void say(const std::string& name, double value) { printf("%s %.1f\n", name.c_str(), value); }
 
 // Every second kernel is replaced; one of so many has this value, the others 1.
 std::unique_ptr<Graph> make_chain(const Gpu& gpu, CUfunction step, int count, int value,
@@ -61,24 +62,122 @@ CUgraphExec instantiate(const Graph& graph) {
   return made;
 }
 
-// An exec takes over two graphs in turn: one kernel of so many has another value each time.
-void time_update(const Gpu& gpu, CUfunction step, int nodes, const char* name, int value,
-                 int period) {
-  const auto graph = make_chain(gpu, step, nodes, 1);
-  const auto other = make_chain(gpu, step, nodes, value, period);
-  const CUgraphExec exec = instantiate(*graph);
-  const Graph* updated = other.get();
+void time_instantiation(const std::string& prefix, const Graph& graph, int nodes) {
+  for (int i = 0; i < 3; ++i) OK(cuda().cuGraphExecDestroy(instantiate(graph)));
+  std::vector<CUgraphExec> made;
+  say(prefix + "instantiate_per_node",
+      median_ns(kRepeats, 1, [&] { made.push_back(instantiate(graph)); }) / nodes);
+  for (const CUgraphExec exec : made) OK(cuda().cuGraphExecDestroy(exec));
+}
+
+// An exec takes over two graphs in turn.
+void time_update(const std::string& name, const Graph& graph, const Graph& other, int nodes) {
+  const CUgraphExec exec = instantiate(graph);
+  const Graph* updated = &other;
   say(name, median_ns(kRepeats, 1, [&] {
               auto info = zeroed<CUgraphExecUpdateResultInfo>();
               OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
-              updated = updated == other.get() ? graph.get() : other.get();
+              updated = updated == &other ? &graph : &other;
             }) / nodes);
   OK(cuda().cuGraphExecDestroy(exec));
 }
 
-// A chain in which so many edges in a row of `period` let the next kernel begin early.
+// One kernel of so many has another value each time.
+void time_update(const Gpu& gpu, CUfunction step, int nodes, const char* name, int value,
+                 int period) {
+  time_update(name, *make_chain(gpu, step, nodes, 1), *make_chain(gpu, step, nodes, value, period),
+              nodes);
+}
+
+// The first kernel node is set: in an exec that was just made, and again and again.
+void time_sets(const std::string& prefix, const Graph& graph, const NodeParams2& params) {
+  const CUgraphNode node = graph.nodes().at(0);
+  const auto set = [&](CUgraphExec exec) {
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &params));
+  };
+  std::vector<CUgraphExec> made;
+  for (int i = 0; i < kRepeats; ++i) made.push_back(instantiate(graph));
+  size_t next = 0;
+  say(prefix + "set_params_first", median_ns(kRepeats, 1, [&] { set(made[next++]); }));
+  say(prefix + "set_params", median_ns(kRepeats, 200, [&] { set(made[0]); }));
+  for (const CUgraphExec exec : made) OK(cuda().cuGraphExecDestroy(exec));
+}
+
+void measure_memory(const Gpu& gpu, const std::string& prefix, const Graph& graph, int nodes) {
+  const long host_before = trimmed_bytes();
+  const long device_before = used_device_bytes();
+  std::vector<CUgraphExec> made;
+  const int kept = std::max(1, 50'000 / nodes);
+  for (int i = 0; i < kept; ++i) made.push_back(instantiate(graph));
+  say(prefix + "host_bytes_per_node",
+      static_cast<double>(trimmed_bytes() - host_before) / kept / nodes);
+  for (const CUgraphExec one : made) OK(cuda().cuGraphUpload(one, gpu.stream()));
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+  say(prefix + "device_bytes_per_node",
+      static_cast<double>(used_device_bytes() - device_before) / kept / nodes);
+  for (const CUgraphExec one : made) OK(cuda().cuGraphExecDestroy(one));
+}
+
+// So many are made and destroyed: what is left behind shows after the first tenth.
+void measure_growth(const Gpu& gpu, const std::string& prefix, const Graph& graph, int execs) {
+  long early = 0;
+  for (int i = 0; i < execs; ++i) {
+    if (i == execs / 10) early = trimmed_bytes();
+    const CUgraphExec one = instantiate(graph);
+    if (i % 16 == 0) OK(cuda().cuGraphLaunch(one, gpu.stream()));
+    OK(cuda().cuGraphExecDestroy(one));
+  }
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+  say(prefix + "growth_bytes_per_exec",
+      static_cast<double>(trimmed_bytes() - early) / (execs - execs / 10));
+}
+
+// Pairs of kernels, each of which a rewrite makes one.
+class Pairs {
+ public:
+  explicit Pairs(const Gpu& gpu) : gpu_(gpu) {
+    const CUmodule module = gpu.load_module();
+    split_ = gpu.function(module, "conform_split");
+    join_ = gpu.function(module, "conform_join");
+    for (CUdeviceptr& buffer : buffers_) OK(cuda().cuMemAlloc_v2(&buffer, kCount * sizeof(float)));
+  }
+
+  std::unique_ptr<Graph> make_chain(int count, int32_t value) {
+    auto graph = std::make_unique<Graph>();
+    std::vector<CUgraphNode> last;
+    for (int i = 0; i < count; ++i) {
+      last = {add_kernel(graph->get(), params(i % 2 == 0 ? 0 : 1, &value), last)};
+    }
+    return graph;
+  }
+  // Of the first kernel of a pair, or the second. `value` lasts as long as they do.
+  NodeParams2 params(int member, int32_t* value) {
+    marks_ = gpu_.marks();
+    void** const pointers = pointers_[member];
+    pointers[0] = &buffers_[member];
+    pointers[1] = &buffers_[member + 1];
+    pointers[2] = &marks_;
+    pointers[3] = &count_;
+    pointers[4] = value;
+    auto out = one_block<NodeParams2>();
+    out.func = member == 0 ? split_ : join_;
+    out.kernelParams = pointers;
+    return out;
+  }
+
+ private:
+  static constexpr int32_t kCount = 64;
+  const Gpu& gpu_;
+  CUfunction split_, join_;
+  CUdeviceptr buffers_[3] = {};
+  uint32_t* marks_ = nullptr;
+  int32_t count_ = kCount;
+  void* pointers_[2][5] = {};
+};
+
+// A chain in which so many edges in a row of `period` let the next kernel begin early. Every second kernel has this shape.
 std::unique_ptr<Graph> make_early_chain(const Gpu& gpu, CUfunction step, int count, int period,
-                                        int early) {
+                                        int early, int shape = kNoSolution, int value = 1) {
   auto graph = std::make_unique<Graph>();
   const CUgraphEdgeData data = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
                                 .to_port = 0,
@@ -86,7 +185,7 @@ std::unique_ptr<Graph> make_early_chain(const Gpu& gpu, CUfunction step, int cou
                                 .reserved = {}};
   CUgraphNode last = nullptr;
   for (int i = 0; i < count; ++i) {
-    Arguments arguments(gpu.marks(), kNoSolution, 1);
+    Arguments arguments(gpu.marks(), i % 2 == 0 ? shape : kNoSolution, value);
     const CUgraphNode node = graph->add(step, &arguments);
     if (last != nullptr) {
       OK(cuda().cuGraphAddDependencies_v2(graph->get(), &last, &node,
@@ -119,8 +218,8 @@ void time_launches(const Gpu& gpu, CUfunction step, int nodes) {
     }
     std::sort(calls.begin(), calls.end());
     std::sort(runs.begin(), runs.end());
-    say((std::string("launch_") + row.name).c_str(), calls[calls.size() / 2]);
-    say((std::string("run_") + row.name).c_str(), runs[runs.size() / 2]);
+    say(std::string("launch_") + row.name, calls[calls.size() / 2]);
+    say(std::string("run_") + row.name, runs[runs.size() / 2]);
     OK(cuda().cuGraphExecDestroy(exec));
   }
 }
@@ -188,25 +287,14 @@ GPU_CASE(graph_costs) {
   const CUfunction step = gpu.step();
   const auto graph = make_chain(gpu, step, nodes, 1);
   const auto small = make_chain(gpu, step, 1, 3);
-  for (int i = 0; i < 3; ++i) OK(cuda().cuGraphExecDestroy(instantiate(*graph)));
-
-  std::vector<CUgraphExec> made;
-  say("instantiate_per_node",
-      median_ns(kRepeats, 1, [&] { made.push_back(instantiate(*graph)); }) / nodes);
-  for (const CUgraphExec exec : made) OK(cuda().cuGraphExecDestroy(exec));
-
+  time_instantiation("", *graph, nodes);
   time_update(gpu, step, nodes, "update_per_node", 2, 1);
   time_update(gpu, step, nodes, "update_of_few_per_node", 2, 16);
   time_update(gpu, step, nodes, "update_of_none_per_node", 1, 1);
 
-  const CUgraphExec set = instantiate(*graph);
-  const CUgraphNode first = graph->nodes().at(0);
   Arguments changed(gpu.marks(), 1, 4);
   const NodeParams2 params = node_params2(step, &changed);
-  say("set_params", median_ns(kRepeats, 200, [&] {
-        OK(cuda().cuGraphExecKernelNodeSetParams_v2(set, first, &params));
-      }));
-  OK(cuda().cuGraphExecDestroy(set));
+  time_sets("", *graph, params);
 
   const auto called = make_chain(gpu, step, nodes, 5);
   Arguments original(gpu.marks(), kNoSolution, 5);
@@ -226,29 +314,25 @@ GPU_CASE(graph_costs) {
   say("launch_of_one_node", launches[launches.size() / 2]);
   OK(cuda().cuStreamSynchronize(gpu.stream()));
 
-  const long host_before = trimmed_bytes();
-  const long device_before = used_device_bytes();
-  made.clear();
-  const int kept = std::max(1, 50'000 / nodes);
-  for (int i = 0; i < kept; ++i) made.push_back(instantiate(*graph));
-  say("host_bytes_per_node", static_cast<double>(trimmed_bytes() - host_before) / kept / nodes);
-  for (const CUgraphExec one : made) OK(cuda().cuGraphUpload(one, gpu.stream()));
-  OK(cuda().cuStreamSynchronize(gpu.stream()));
-  say("device_bytes_per_node",
-      static_cast<double>(used_device_bytes() - device_before) / kept / nodes);
-  for (const CUgraphExec one : made) OK(cuda().cuGraphExecDestroy(one));
-
-  // Made and destroyed: what is left behind shows after the first tenth.
-  long early = 0;
-  for (int i = 0; i < execs; ++i) {
-    if (i == execs / 10) early = trimmed_bytes();
-    const CUgraphExec one = instantiate(*small);
-    if (i % 16 == 0) OK(cuda().cuGraphLaunch(one, gpu.stream()));
-    OK(cuda().cuGraphExecDestroy(one));
-  }
-  OK(cuda().cuStreamSynchronize(gpu.stream()));
-  say("growth_bytes_per_exec", static_cast<double>(trimmed_bytes() - early) / (execs - execs / 10));
+  measure_memory(gpu, "", *graph, nodes);
+  measure_growth(gpu, "", *small, execs);
   OK(cuda().cuGraphExecDestroy(launched));
+
+  // What runs beside the host's own exec: kernels that are one, and edges that a replacement changes.
+  Pairs pairs(gpu);
+  int32_t other_value = 2;
+  const auto merged = pairs.make_chain(nodes, 1);
+  const auto early = make_early_chain(gpu, step, nodes, 1, 1, 1);
+  const auto time_beside = [&](const std::string& prefix, const Graph& one, const Graph& other,
+                               const NodeParams2& set) {
+    time_instantiation(prefix, one, nodes);
+    time_update(prefix + "update_per_node", one, other, nodes);
+    time_sets(prefix, one, set);
+    measure_memory(gpu, prefix, one, nodes);
+  };
+  time_beside("merged_", *merged, *pairs.make_chain(nodes, 2), pairs.params(0, &other_value));
+  time_beside("early_", *early, *make_early_chain(gpu, step, nodes, 1, 1, 1, 2), params);
+  measure_growth(gpu, "merged_", *pairs.make_chain(2, 1), execs);
 }
 
 // Updates alone: `conform update_costs NODES VALUE PERIOD`.
