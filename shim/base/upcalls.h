@@ -11,6 +11,10 @@
 //                              the first sign of activity (life/swap.h)
 //   move_kernels_to_slow_side  called by registry/devices when launches begin to be told apart by
 //                              device (registry/handles.h)
+//
+// The classes of a lower layer that a higher one implements are counted with them:
+//   INTERFACE(FolderLint)      used by loader/check for each file of a folder that the command checks (tools/lint)
+//   INTERFACE(Scope)           used by loader/compile for each name in an expression: which names exist and what they mean
 #define FIBSHIM_UPCALLS(UPCALL) \
   UPCALL(ensure_started, bool)  \
   UPCALL(ensure_watcher, void)  \

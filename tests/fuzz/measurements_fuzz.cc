@@ -20,6 +20,7 @@
 #include "tools/counters/counters_folder.h"
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/prometheus.h"
+#include "tools/record/recording_files.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
 #include "tools/base/terminal.h"

@@ -6,8 +6,9 @@ that an object of a leaves undefined and one of b defines (nm), or for an #inclu
 
   room: a -> b (symbol or include)    against the order of folders (ORDER), or into another room (REACHES)
   room: circle of N: a b c            modules that call each other in a circle, with its arrows
-  room: file: N lines                 longer than MAX_LINES
+  room: module: N lines               longer than MAX_LINES, the .h and the .cc together
   room: file: callback ...            a function pointer kept by a lower layer that UPCALLS does not list
+  room: file: class ... implements    a class with virtual functions of a lower layer that UPCALLS does not list
 
   layers.py [--root FOLDER] [--build FOLDER] [--strict | --report]
 
@@ -42,7 +43,8 @@ MAX_LINES = 600
 # Mangled names of templates of libraries, which any object may hold.
 LIBRARIES = re.compile(r"3fmt2v|8nlohmann|7testing")
 
-# Function pointers that a lower layer keeps and a higher one fills stand here, one UPCALL(...) row each.
+# Function pointers that a lower layer keeps and a higher one fills stand here, one UPCALL(...) row each; with them,
+# one INTERFACE(...) row each, the classes of a lower layer that a higher one implements.
 UPCALLS = "shim/base/upcalls.h"
 MAX_UPCALLS = 5
 # Tables of functions that are no callbacks: the loader's, the driver's and libc's.
@@ -171,12 +173,14 @@ def within(arrows, room):
             if a.split("/")[0] == room and b.split("/")[0] == room}
 
 
+RANK = {(room, folder): row for room, rows in ORDER.items()
+        for row, folders in enumerate(rows) for folder in folders}
+
+
 def arrow_offences(tree):
-    rank = {(room, folder): row for room, rows in ORDER.items()
-            for row, folders in enumerate(rows) for folder in folders}
     for path in tree.files:
         room, folder = path.split("/")[0], folder_of(path)
-        if (room, folder) not in rank:
+        if (room, folder) not in RANK:
             yield Offence(room, "order", f"{path} (its folder has no place in ORDER)")
     for arrows, how in ((tree.calls, "{}"), (tree.includes, 'include "{}"')):
         for (a, b), why in sorted(arrows.items()):
@@ -185,7 +189,7 @@ def arrow_offences(tree):
             if room != other:
                 allowed = any((b + "/").startswith(folder + "/") for folder in REACHES[room])
             else:
-                above, below = rank.get((room, folder_of(a))), rank.get((room, folder_of(b)))
+                above, below = RANK.get((room, folder_of(a))), RANK.get((room, folder_of(b)))
                 if folder_of(a) != folder_of(b) and above is not None and below is not None:
                     allowed = above < below or (room, folder_of(a), folder_of(b)) in BETWEEN_EQUALS
             if not allowed:
@@ -202,20 +206,44 @@ def circle_offences(tree):
             yield Offence(room, "circle", f"circle of {len(circle)}: {' '.join(circle)}{''.join(inside)}")
 
 
-def line_offences(tree):
+def long_modules(tree):
+    lines = collections.Counter()
     for path in tree.files:
-        lines = tree.text[path].count("\n")
-        if lines > MAX_LINES:
-            yield Offence(path.split("/")[0], "lines", f"{path}: {lines} lines")
+        lines[module_of(path)] += tree.text[path].count("\n")
+    return [(module, count) for module, count in sorted(lines.items()) if count > MAX_LINES]
+
+
+def line_offences(tree):
+    for module, lines in long_modules(tree):
+        yield Offence(module.split("/")[0], "lines", f"{module}: {lines} lines")
 
 
 def callback_offences(tree):
     def code(path):
         return re.sub(r'//[^\n]*|/\*.*?\*/', "", tree.text[path], flags=re.S)
 
-    entries = len(re.findall(r"^\s*UPCALL\(|\(\s*\*\s*\w+\s*\)\s*\(", code(UPCALLS), re.M)) if UPCALLS in tree.files else 0
+    interfaces = set()
+    entries = 0
+    if UPCALLS in tree.files:
+        interfaces = set(re.findall(r"^//\s*INTERFACE\((\w+)\)", tree.text[UPCALLS], re.M))
+        rows = re.sub(r"^\s*#.*$", "", code(UPCALLS), flags=re.M)
+        entries = len(interfaces) + len(re.findall(r"^\s*UPCALL\(|\bextern\b[^;]*\(\s*\*", rows, re.M))
     if entries > MAX_UPCALLS:
         yield Offence("shim", "callbacks", f"{UPCALLS}: {entries} callbacks, at most {MAX_UPCALLS}")
+    defined = {}
+    for path in tree.files:
+        for name, body in re.findall(r"^(?:class|struct) (\w+)[^;{}]*\{(.*?)^\};", code(path), re.M | re.S):
+            if re.search(r"\bvirtual\b", body):
+                defined[name] = path
+    for path in tree.files:
+        room, folder = path.split("/")[0], folder_of(path)
+        for name, base in re.findall(r"\b(?:class|struct) (\w+)(?: final)? : (?:public )?(?:\w+::)*(\w+) \{", code(path)):
+            if base not in defined or base in interfaces:
+                continue
+            home = defined[base].split("/")[0], folder_of(defined[base])
+            if home != (room, folder):
+                yield Offence(room, "callbacks", f"{path}: class {name} implements {base} of {defined[base]}, "
+                                                 f"which is not in {UPCALLS}")
     for path in tree.files:
         if not path.startswith("shim/") or path == UPCALLS or path.startswith(FUNCTION_TABLES):
             continue
@@ -234,19 +262,18 @@ def report(tree):
         calls = within(tree.calls, room)
         circles = circles_of(modules, calls)
         with_code = [m for m in modules if m + ".cc" in tree.files or m + ".S" in tree.files]
-        long = [path for path in tree.files if path.split("/")[0] == room
-                and tree.text[path].count("\n") > MAX_LINES]
+        long = [(module, count) for module, count in long_modules(tree) if module.split("/")[0] == room]
         lines = sum(tree.text[path].count("\n") for path in tree.files if path.split("/")[0] == room)
         print(f"{room}: {len(modules)} modules ({len(with_code)} objects, {lines} lines), "
               f"{sum(map(len, circles))} in circles{' of ' if circles else ''}"
               f"{', '.join(str(len(circle)) for circle in circles)}; "
-              f"{len(mutual_pairs(calls))} mutual pairs; {len(long)} files over {MAX_LINES} lines")
+              f"{len(mutual_pairs(calls))} mutual pairs; {len(long)} modules over {MAX_LINES} lines")
         for circle in circles:
             print(f"  circle of {len(circle)}: " + " ".join(m[len(room) + 1:] for m in circle))
         for a, b in mutual_pairs(calls):
             print(f"  mutual pair: {a} -> {b} ({calls[a, b]}), {b} -> {a} ({calls[b, a]})")
-        for path in long:
-            print(f"  {path}: {tree.text[path].count(chr(10))} lines")
+        for module, count in long:
+            print(f"  {module}: {count} lines")
 
 
 def main():

@@ -84,18 +84,28 @@ write shim/attic/old.cc 'int old() { return 1; }'
 expect 'a folder without a place' 'shim: shim/attic/old.cc (its folder has no place in ORDER)'
 write tools/base/screen.cc "$(echo 'int draw() { return 1; }'; yes // | head -n 599)
 int last;"
-expect 'a long file' 'tools: tools/base/screen.cc: 601 lines'
+expect 'a long file' 'tools: tools/base/screen: 601 lines'
+write tools/base/screen.h "$(yes // | head -n 300)"
+write tools/base/screen.cc "$(echo 'int draw() { return 1; }'; yes // | head -n 300)"
+expect 'a long module of two shorter files' 'tools: tools/base/screen: 601 lines'
 write shim/base/log.h 'struct Callbacks { void (*on_log)(int); };'
 expect 'a callback that is not listed' 'shim: shim/base/log.h: callback on_log is not in shim/base/upcalls.h'
 write shim/base/log.cc 'extern int (*g_on_log)(); int (*g_on_log)() = nullptr; int log_it() { return g_on_log(); }'
 expect 'a variable for a callback' 'shim: shim/base/log.cc: callback g_on_log is not in shim/base/upcalls.h'
 write shim/base/log.h 'template <class F> struct atomic {}; extern atomic<void (*)(int)> g_on_log;'
 expect 'an atomic callback' 'shim: shim/base/log.h: callback g_on_log is not in shim/base/upcalls.h'
+write loader/check/check.h "$(printf '%s\n' 'class Lint {' '  virtual void finish() {}' '};')"
+write tools/main.cc '#include "loader/check/check.h"
+  class Advice : public Lint {
+  }; int draw(); int run() { return draw(); }'
+expect 'an interface that is not listed' 'tools/main.cc: class Advice implements Lint of loader/check/check.h'
 write shim/base/upcalls.h "$(printf 'UPCALL(%s)\n' a b c d e)"
 write shim/base/log.h 'void each(void (*visit)(int));'
 expect 'five callbacks, and one for the time of a call' ''
 write shim/base/upcalls.h "$(printf 'UPCALL(%s)\n' a b c d e f)"
 expect 'six callbacks' 'shim: shim/base/upcalls.h: 6 callbacks, at most 5'
+write shim/base/upcalls.h "$(printf '// INTERFACE(Lint)\n'; printf 'UPCALL(%s)\n' a b c d e)"
+expect 'five callbacks and an interface' 'shim: shim/base/upcalls.h: 6 callbacks, at most 5'
 write shim/base/upcalls.h "$(printf 'extern void (*g_%s)();\n' a b c d e f)"
 expect 'six callbacks as variables' 'shim: shim/base/upcalls.h: 6 callbacks, at most 5'
 [ $failures = 0 ]

@@ -22,6 +22,7 @@
 #include "tools/processes/installation.h"
 #include "tools/record/comparison.h"
 #include "tools/record/kept_image.h"
+#include "tools/record/recording_files.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/summary.h"
 
@@ -499,12 +500,12 @@ int record_command(int argc, const char* const* argv) {
             "the size that the file, and each process's recording, may not exceed: a number, or "
             "one with kb, mb or gb (default 64 MB)");
   line.choice("--times", &options.times, {"auto", "cupti", "events"},
-              "what times kernels: CUPTI where it can, in graphs too (auto, and cupti, which warns "
-              "where it cannot), or events on their stream (default: FIBSHIM_RECORD_TIMES, else "
-              "auto)");
+              "how kernels are timed: by CUPTI, in graphs too (cupti); by events on their stream "
+              "(events); by CUPTI where it works, else by events (auto). cupti warns where it does "
+              "not work (default: FIBSHIM_RECORD_TIMES, else auto)");
   line.option("--keep-images", &options.keep_images, "GLOB",
               "keep the images of kernels whose symbol fits, for `fibshim verify "
-              "--against-original`: in FILE.images, each once, in all within the limit");
+              "--against-original`: each once, in FILE.images, as many as the limit allows");
   line.option("--tensors", &options.tensors, "DIR",
               "keep inputs and outputs of launches that the config folder's patterns know, as "
               "FlashInfer Trace workloads in this folder, which is made; they are the program's "

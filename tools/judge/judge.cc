@@ -14,6 +14,7 @@
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/kept_times.h"
+#include "tools/judge/launch_times.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/proposed_tolerances.h"
 #include "tools/judge/worker.h"

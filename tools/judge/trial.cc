@@ -4,6 +4,7 @@
 
 #include "tools/base/terminal.h"
 #include "tools/judge/inputs.h"
+#include "tools/judge/launch_times.h"
 #include "tools/judge/sampling.h"
 #include "tools/judge/stated_values.h"
 #include "tools/judge/workloads.h"
@@ -14,17 +15,8 @@ namespace {
 // More elements than this are judged on some of their rows: the first, the last, and every nth.
 constexpr int64_t kMostElements = int64_t{1} << 24;
 
-constexpr int kGraphLaunches = 20;
-constexpr int kVerifyWarmups = 3, kVerifyIterations = 10;
 constexpr int64_t kSampleBatchBytes = int64_t{64} << 20;
 constexpr int64_t kMostSampleRows = 5000;
-constexpr uint64_t kFlushFactor = 2;
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 std::vector<int64_t> choose_rows(int64_t rows, int64_t width) {
   const int64_t most = std::max<int64_t>(64, kMostElements / std::max<int64_t>(width, 1));
@@ -274,10 +266,11 @@ Result<bool> Trial::run_once(const Call& call, const Workload& workload, const A
   }
   outcome->bytes = buffers.moved_bytes();
   if (outcome->status == kPassed && run == 0 && !is_misaligned) {
-    FIBSHIM_TRY(measure(kernel_, *launch, outcome));
+    FIBSHIM_TRY(time_launches(gpu_, options_, kernel_, *launch, &flush_, outcome));
     if (original_launch && options_.is_bench) {
       CaseOutcome timed;
-      FIBSHIM_TRY(measure(original_kernel, *original_launch, &timed));
+      FIBSHIM_TRY(
+          time_launches(gpu_, options_, original_kernel, *original_launch, &flush_, &timed));
       outcome->original_ms = timed.latency_ms;
     }
   }
@@ -453,14 +446,14 @@ Result<void> Trial::sample(const Call& call, const Workload& workload, const Axi
       const auto token = static_cast<int64_t>(drawn.at(row));
       if (laws[static_cast<size_t>(row)].allows(token)) continue;
       find_wrong(
-          fmt::format("row {} draws {}, which is not to be drawn{}", row, token, run_words(run)),
+          fmt::format("row {} draws {}, which has no probability{}", row, token, run_words(run)),
           outcome);
       outcome->max_absolute_error = outcome->max_relative_error = 1;
       outcome->matched_ratio = 0;
     }
     if (run == 0 && outcome->status == kPassed) {
       outcome->bytes = buffers.moved_bytes();
-      FIBSHIM_TRY(measure(kernel_, *launch, outcome));
+      FIBSHIM_TRY(time_launches(gpu_, options_, kernel_, *launch, &flush_, outcome));
     }
   }
   if (outcome->status != kPassed || options_.is_bench) return {};
@@ -519,80 +512,6 @@ Result<void> Trial::sample_one_law(const Call& call, const AxisValues& axes,
                outcome);
   }
   return {};
-}
-
-Result<void> Trial::measure(CUfunction kernel, const Launch& launch, CaseOutcome* outcome) {
-  const bool is_bench = options_.is_bench;
-  const int warmups = is_bench ? options_.warmups : kVerifyWarmups;
-  const int iterations = is_bench ? options_.iterations : kVerifyIterations;
-  const int trials = is_bench ? options_.trials : 1;
-  const size_t flush_bytes = kFlushFactor * gpu_->info().l2_bytes;
-  const bool flushes = is_bench && options_.flushes_l2 && !options_.uses_graph && flush_bytes > 0;
-  if (flushes && flush_ == 0) flush_ = FIBSHIM_TRY(gpu_->allocate(flush_bytes));
-  const auto flush = [&] {
-    return flushes ? gpu_->fill32(flush_, 0, flush_bytes / sizeof(uint32_t)) : Result<void>();
-  };
-  CUgraphExec graph = nullptr;
-  const bool uses_graph = is_bench && options_.uses_graph;
-  if (uses_graph) graph = FIBSHIM_TRY(gpu_->capture(kernel, launch, kGraphLaunches));
-  const auto work = [&] {
-    return uses_graph ? gpu_->launch_graph(graph) : gpu_->launch(kernel, launch);
-  };
-  std::vector<double> all;
-  for (int trial = 0; trial < trials; ++trial) {
-    for (int i = 0; i < warmups; ++i) FIBSHIM_TRY(work());
-    std::vector<double> times = FIBSHIM_TRY(gpu_->time(iterations, flush, work));
-    for (double& time : times) time /= uses_graph ? kGraphLaunches : 1;
-    outcome->trial_ms.push_back(quantile(times, 0.5));
-    all.insert(all.end(), times.begin(), times.end());
-  }
-  outcome->latency_ms = std::accumulate(outcome->trial_ms.begin(), outcome->trial_ms.end(), 0.0) /
-                        static_cast<double>(outcome->trial_ms.size());
-  outcome->lowest_ms = quantile(all, 0.1);
-  outcome->highest_ms = quantile(all, 0.9);
-  return {};
-}
-
-Result<double> measure_copy_bandwidth(Gpu* gpu) {
-  constexpr int kCopies = 10;
-  const size_t bytes = std::clamp<size_t>(8 * gpu->info().l2_bytes, size_t{64} << 20,
-                                          std::max<size_t>(gpu->info().free_bytes / 4, 1 << 20));
-  const CUdeviceptr from = FIBSHIM_TRY(gpu->allocate(bytes));
-  const CUdeviceptr to = FIBSHIM_TRY(gpu->allocate(bytes));
-  const auto nothing = [] { return Result<void>(); };
-  const auto copy = [&] { return gpu->copy(to, from, bytes); };
-  for (int i = 0; i < 2; ++i) FIBSHIM_TRY(copy());
-  const std::vector<double> times = FIBSHIM_TRY(gpu->time(kCopies, nothing, copy));
-  (void)gpu->release(from);
-  (void)gpu->release(to);
-  const double seconds = quantile(times, 0.5) / 1e3;
-  return seconds > 0 ? 2 * static_cast<double>(bytes) / seconds : 0.0;
-}
-
-void merge(const CaseOutcome& other, CaseOutcome* outcome) {
-  static constexpr const char* kOrder[] = {kSkipped,   kPassed,  kNotJudged,
-                                           kIncorrect, kTimeout, kRuntimeError};
-  const auto severity = [](const std::string& status) {
-    return std::find(std::begin(kOrder), std::end(kOrder), status) - std::begin(kOrder);
-  };
-  if (outcome->status.empty() || severity(other.status) > severity(outcome->status)) {
-    outcome->status = other.status;
-    outcome->log = other.log;
-  }
-  outcome->max_absolute_error = std::max(outcome->max_absolute_error, other.max_absolute_error);
-  outcome->max_relative_error = std::max(outcome->max_relative_error, other.max_relative_error);
-  outcome->matched_ratio = std::min(outcome->matched_ratio, other.matched_ratio);
-  outcome->original_distance = std::max(outcome->original_distance, other.original_distance);
-  outcome->solution_distance = std::max(outcome->solution_distance, other.solution_distance);
-  outcome->bytes = std::max(outcome->bytes, other.bytes);
-  outcome->is_gpu_lost = outcome->is_gpu_lost || other.is_gpu_lost;
-  // The slowest way of being called is the one to answer for.
-  if (other.latency_ms <= outcome->latency_ms) return;
-  outcome->latency_ms = other.latency_ms;
-  outcome->original_ms = other.original_ms;
-  outcome->trial_ms = other.trial_ms;
-  outcome->lowest_ms = other.lowest_ms;
-  outcome->highest_ms = other.highest_ms;
 }
 
 }  // namespace fibshim::judge

@@ -1,6 +1,7 @@
 // Judges one solution on the GPU, in a worker process: all its cases, in order.
 #pragma once
 
+#include "tools/judge/case_outcome.h"
 #include "tools/judge/original_run.h"
 #include "tools/judge/python_reference.h"
 #include "tools/judge/references.h"
@@ -15,50 +16,6 @@ struct Folder {
   VerifyBlocks verify_blocks;
   std::vector<tools::KernelRecord> recorded;  // give values that nothing else states
 };
-
-struct TrialOptions {
-  bool is_bench = false;
-  bool ignores_when = false;  // also judge sizes that the solution's `when` excludes
-  int device = 0;
-  int runs = 3;  // of each case, each with other inputs
-  std::optional<double> atol, rtol, required_matched_ratio;
-  bool measures_distances = false;  // CaseOutcome::original_distance, solution_distance
-  std::string python;     // whose torch runs the definition's reference; "": the native reference
-  std::string data_root;  // of recorded workloads' safetensors
-  std::string
-      originals;  // the recording beside which the originals' images are; "": use references
-  int warmups = 10;
-  int iterations = 50;
-  int trials = 3;
-  bool flushes_l2 = true;
-  bool uses_graph = false;  // time launches inside a replayed graph, without flushing
-};
-
-struct CaseOutcome {
-  // FlashInfer Trace's, or "SKIPPED": a `where` excludes the solution; "NOT_JUDGED": nothing says
-  // what it must compute.
-  std::string status;
-  std::string log;           // the reason
-  bool is_gpu_lost = false;  // no further case can be run in this process
-  double max_absolute_error = 0;
-  double max_relative_error = 0;
-  double matched_ratio = 1;
-  double latency_ms = 0;   // mean of the trials' medians
-  double original_ms = 0;  // the same of the original, where `bench` has one
-  std::vector<double> trial_ms;
-  double lowest_ms = 0, highest_ms = 0;  // the 10th and the 90th percentile of all iterations
-  // If floating-point outputs of the original were recorded: the tolerance that separates them from
-  // the reference, and the solution from them. Less than 0 if not known.
-  double original_distance = -1, solution_distance = -1;
-  int64_t bytes = 0;  // moved by a launch at least: each input and output once
-};
-
-inline constexpr char kPassed[] = "PASSED";
-inline constexpr char kIncorrect[] = "INCORRECT_NUMERICAL";
-inline constexpr char kRuntimeError[] = "RUNTIME_ERROR";
-inline constexpr char kTimeout[] = "TIMEOUT";
-inline constexpr char kSkipped[] = "SKIPPED";
-inline constexpr char kNotJudged[] = "NOT_JUDGED";
 
 class Trial {
  public:
@@ -109,7 +66,6 @@ class Trial {
   // `recorded`: what the original has put out for these inputs.
   Result<void> measure_distances(const CaseData& data, std::map<std::string, Tensor> recorded,
                                  DeviceBuffers* buffers, CaseOutcome* outcome) const;
-  Result<void> measure(CUfunction kernel, const Launch& launch, CaseOutcome* outcome);
 
   Gpu* gpu_;
   const Folder& folder_;
@@ -122,11 +78,5 @@ class Trial {
   std::map<std::string, Tensor> told_;  // the original's outputs in this run
   CUdeviceptr flush_ = 0;
 };
-
-// The bytes per second that a copy inside the GPU's memory moves, counting reads and writes.
-Result<double> measure_copy_bandwidth(Gpu* gpu);
-
-// Merges another run's outcome into *outcome: the record of several runs has the worst of them.
-void merge(const CaseOutcome& other, CaseOutcome* outcome);
 
 }  // namespace fibshim::judge

@@ -1,6 +1,6 @@
-// The recording of a program's launches. The shim writes a binary file for each process
-// (shim/abi/recording_format.h); `fibshim record` makes JSON Lines of all of them. Both
-// are untrusted: every number is checked before it is used.
+// What was recorded of a program's launches, and what follows from it: sums, means, estimates.
+// recording_files.h reads it from the shim's binary files, recording_json.h from the JSON Lines of
+// `fibshim record`. Both are untrusted: every number is checked before it is used.
 #pragma once
 
 #include <array>
@@ -131,12 +131,5 @@ struct Recording {
 // Limits for one file. They are above all that a shim writes with a sensible limit.
 inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 inline constexpr uint32_t kMaxRecordedParams = 4096;
-
-// Reads every recording in the folder and adds up the records of the same kernel (symbol, image,
-// GPU and parameters). A missing folder is an empty recording.
-tl::expected<Recording, std::string> read_recording_folder(const std::string& folder);
-
-// The same for the bytes of one file. `name` is used in messages.
-Recording read_recording_file(const std::string& name, std::string_view bytes);
 
 }  // namespace fibshim::tools

@@ -14,6 +14,7 @@
 #include "shim/abi/outcomes.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
+#include "tools/record/recording_files.h"
 
 namespace fibshim::tools {
 namespace {

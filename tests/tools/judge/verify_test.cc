@@ -283,7 +283,7 @@ TEST_F(Judge, JudgesSamplersByTheirLaw) {
     return run({"verify", folder_ / "config", "--axis", "batch_size=4"});
   };
   (void)exits(0, judge("sample_right"));
-  EXPECT_CONTAINS(exits(1, judge("sample_outside")).out, "which is not to be drawn");
+  EXPECT_CONTAINS(exits(1, judge("sample_outside")).out, "which has no probability");
   EXPECT_CONTAINS(exits(1, judge("sample_greedy")).out, "total variation");
 }
 
