@@ -207,13 +207,7 @@ NodeParams params_of(const NodeParams& original, const LaunchPlan& launch) {
   const uint32_t* const planned = launch.geometry;
   NodeParams params = original;
   put_kernel(original, *launch.decision, &params);
-  params.gridDimX = planned[kGridX];
-  params.gridDimY = planned[kGridY];
-  params.gridDimZ = planned[kGridZ];
-  params.blockDimX = planned[kBlockX];
-  params.blockDimY = planned[kBlockY];
-  params.blockDimZ = planned[kBlockZ];
-  params.sharedMemBytes = planned[kSharedMem];
+  put_geometry(planned, &params);
   params.kernelParams = launch.params;
   params.extra = nullptr;
   return params;

@@ -41,13 +41,7 @@ CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
   if (launch_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUlaunchConfig config = {};
   if (launch.config != nullptr) config = *launch.config;
-  config.gridDimX = geometry[kGridX];
-  config.gridDimY = geometry[kGridY];
-  config.gridDimZ = geometry[kGridZ];
-  config.blockDimX = geometry[kBlockX];
-  config.blockDimY = geometry[kBlockY];
-  config.blockDimZ = geometry[kBlockZ];
-  config.sharedMemBytes = geometry[kSharedMem];
+  put_geometry(geometry, &config);
   config.hStream = launch.request.stream;
   config.attrs = attributes;
   config.numAttrs = attribute_count;

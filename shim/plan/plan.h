@@ -144,6 +144,18 @@ bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const
 // its kernel.
 bool is_device_updatable(const CUlaunchAttribute* attributes, unsigned count);
 
+// Into what the driver takes: the parameters of a launch or of a node.
+template <class Target>
+void put_geometry(const uint32_t* geometry, Target* target) {
+  target->gridDimX = geometry[kGridX];
+  target->gridDimY = geometry[kGridY];
+  target->gridDimZ = geometry[kGridZ];
+  target->blockDimX = geometry[kBlockX];
+  target->blockDimY = geometry[kBlockY];
+  target->blockDimZ = geometry[kBlockZ];
+  target->sharedMemBytes = geometry[kSharedMem];
+}
+
 inline bool has_cluster(const LaunchPlan& plan) { return plan.decision->binding->has_cluster != 0; }
 
 }  // namespace fibshim

@@ -167,4 +167,13 @@ void fill_choices(const Record& record, const Candidate& candidate, const Resolu
   room->decision.choices = &choices;
 }
 
+const Decision& plan_uncached(const Record& record, const Candidate& candidate, const int64_t* key,
+                              Resolution* resolution, DecisionRoom* room) {
+  make_decision(record, candidate, key, resolution, room,
+                [&](const Resolution& one, Decision* out) {
+                  fill_decision(candidate, one, one.kind, key, candidate.pattern->key.count, out);
+                });
+  return room->decision;
+}
+
 }  // namespace fibshim

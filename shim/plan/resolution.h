@@ -62,4 +62,8 @@ void make_decision(const Record& record, const Candidate& candidate, const int64
   if (is_choice) fill_choices(record, candidate, *resolution, room);
 }
 
+// The same where no driver is asked and no decision kept: for programs that only say what the shim would do.
+const Decision& plan_uncached(const Record& record, const Candidate& candidate, const int64_t* key,
+                              Resolution* resolution, DecisionRoom* room);
+
 }  // namespace fibshim

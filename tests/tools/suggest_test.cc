@@ -33,7 +33,9 @@ TEST_F(Suggest, WhatIsSuggestedForAnySymbolPassesTheCheck) {
 TEST_F(Suggest, WritesAFolderThatCheckAccepts) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const std::string config = folder_ / "config";
-  EXPECT_EQ(exits(0, suggest({output(), "scale", "-o", config})).err, "");
+  const ProgramResult result = exits(0, suggest({output(), "scale", "-o", config}));
+  EXPECT_EQ(result.err, "");
+  EXPECT_CONTAINS(result.out, "\nthe pattern fits all of the 100 recorded launches\n");
   EXPECT_EQ(parse_json(read_text(config + "/patterns/scale-n-fp32.json")), parse_json(R"json({
     "label": "scale-n-fp32", "benefit": 1,
     "description": "scale(float*, float const*, int, signed char, float)",
@@ -66,6 +68,8 @@ TEST_F(Suggest, AsksForTheImageOfAKernelWhoseNameSaysLittle) {
   const auto suggestion = parse_json(result.out);
   EXPECT_EQ(suggestion["definition"], "add");
   EXPECT_EQ(suggestion["files"].size(), 5u);
+  EXPECT_EQ(suggestion["recorded_launches"], 7);
+  EXPECT_EQ(suggestion["fitting_launches"], 7);
   const auto pattern = parse_json(read_text(config + "/patterns/add.json"));
   EXPECT_EQ(pattern["match"]["image"],
             parse_json(R"(["xxh128:0000000000000000000000000000abcd"])"));
@@ -115,6 +119,25 @@ TEST_F(Suggest, TakesTheBuildsHashesOutOfAnonymousNamespaces) {
   for (const auto& kernel : summary["kernels"]) {
     EXPECT_EQ(kernel["patterns"].size(), kernel["symbol"] == other ? 1u : 0u) << kernel["symbol"];
   }
+}
+
+// The plan decides: of two patterns that fit the shim asks the first alone.
+TEST_F(Suggest, CountsTheLaunchesThatAnotherPatternOfTheFolderTakes) {
+  ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
+  const std::string config = folder_ / "config";
+  (void)exits(0, suggest({output(), "scale", "-o", config, "--name", "a"}));
+  std::string pattern = read_text(config + "/patterns/a-n-fp32.json");
+  const size_t clause = pattern.find("arg3 == 1");
+  ASSERT_NE(clause, std::string::npos);
+  const std::string few = "arg3 == 1 && grid_x == 32";
+  write_text(config + "/patterns/a-n-fp32.json", pattern.replace(clause, 9, few));
+  const auto second =
+      parse_json(exits(0, suggest({output(), "scale", "-o", config, "--name", "b", "--json"})).out);
+  EXPECT_EQ(second["recorded_launches"], 100);
+  EXPECT_EQ(second["fitting_launches"], 90);
+  EXPECT_CONTAINS(
+      exits(0, suggest({output(), "scale", "-o", config, "--name", "b", "--force"})).out,
+      "the pattern fits 90 of the 100 recorded launches: see 'fibshim explain'\n");
 }
 
 TEST_F(Suggest, ReplacesNothingUnlessTold) {

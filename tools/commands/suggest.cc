@@ -12,6 +12,7 @@
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/json_input.h"
+#include "tools/record/explanation.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
 
@@ -93,7 +94,15 @@ bool write_files(const std::vector<SuggestedFile>& files, const Options& options
   return true;
 }
 
-bool print_result(const Suggestion& suggestion, const Options& options) {
+std::string words_of(const FittingLaunches& count) {
+  return count.fitting == count.launches
+             ? fmt::format("the pattern fits all of the {} recorded launches", count.launches)
+             : fmt::format("the pattern fits {} of the {} recorded launches: see 'fibshim explain'",
+                           count.fitting, count.launches);
+}
+
+bool print_result(const Suggestion& suggestion, const std::optional<FittingLaunches>& fitting,
+                  const Options& options) {
   const std::string build =
       fmt::format("{}/solutions/{}/build.sh", options.folder, suggestion.definition_name);
   if (options.wants_json) {
@@ -105,6 +114,10 @@ bool print_result(const Suggestion& suggestion, const Options& options) {
     out["files"] = nlohmann::ordered_json::array();
     for (const SuggestedFile& file : suggestion.files) out["files"].push_back(file.path);
     out["notes"] = suggestion.notes;
+    if (fitting) {
+      out["recorded_launches"] = fitting->launches;
+      out["fitting_launches"] = fitting->fitting;
+    }
     return print_json(out);
   }
   std::string out =
@@ -112,6 +125,7 @@ bool print_result(const Suggestion& suggestion, const Options& options) {
   for (const SuggestedFile& file : suggestion.files) {
     out += fmt::format("  {}/{}\n", printable(options.folder), file.path);
   }
+  if (fitting) out += words_of(*fitting) + "\n";
   if (!suggestion.notes.empty()) out += "to look at:\n";
   for (const std::string& text : suggestion.notes) out += fmt::format("  {}\n", printable(text));
   out += fmt::format(
@@ -168,11 +182,19 @@ int suggest_command(int argc, const char* const* argv) {
   }
   const Suggestion suggestion = suggest_free_name(*recording, *kernel, options);
   if (!write_files(suggestion.files, options)) return kExitWrong;
-  const CheckReport report = check_folder(options.folder);
+  FolderModel model;
+  CheckOptions check;
+  check.model = &model;
+  const CheckReport report = check_folder(options.folder, check);
+  std::optional<FittingLaunches> fitting;
+  if (report.snapshot != nullptr) {
+    fitting = count_fitting_launches(*report.snapshot, model, *kernel, suggestion.label);
+  }
   if (report.error_count != 0) {
     print_message("suggest", "the folder has mistakes:\n{}", format_findings(report));
   }
-  return print_result(suggestion, options) && report.error_count == 0 ? kExitFine : kExitWrong;
+  return print_result(suggestion, fitting, options) && report.error_count == 0 ? kExitFine
+                                                                               : kExitWrong;
 }
 
 }  // namespace fibshim::tools

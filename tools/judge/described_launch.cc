@@ -98,16 +98,13 @@ Result<std::optional<Launch>> DescribedLaunch::plan(const Snapshot& snapshot,
   Resolution resolution;
   const Binding* const own = &bindings[variant.binding];
   const auto decide = [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
-    const auto complete = [&](const Resolution& one, Decision* out) {
-      fill_decision(candidate, one, one.kind, key, candidate.pattern->key.count, out);
-    };
-    make_decision(record_, candidate, key, &resolution, &plan.uncached, complete);
+    const Decision& decision = plan_uncached(record_, candidate, key, &resolution, &plan.uncached);
     if (variant.ignores_when && resolution.kind == DecisionKind::choice) {
       for (const Decision& one : plan.uncached.chosen) {
         if (one.binding == own) return one;
       }
     }
-    return plan.uncached.decision;
+    return decision;
   };
   plan_launch(record_, Mode::apply, &request_, &plan, decide);
   const Binding* const binding = plan.decision == nullptr ? nullptr : plan.decision->binding;

@@ -45,26 +45,55 @@ class Explainer {
   }
 
   std::vector<ExplainedLaunch> run() {
-    if (candidates_.empty() || sizes_.size() > kMaxParams) {
+    if (!can_be_planned()) {
       explain_misfits();
       return std::move(out_);
     }
     for (const auto& [geometry, counts] : kernel_.geometries) explain(geometry, "");
+    for_each_value([&](const Geometry& usual, size_t i, uint64_t value, uint64_t /*count*/) {
+      explain(usual, fmt::format(", parameter {} is {}", i,
+                                 value_text(types_[i], kernel_.params[i].size, value)));
+    });
+    return std::move(out_);
+  }
+
+  FittingLaunches count_fitting(std::string_view label) {
+    FittingLaunches out;
+    uint64_t misfits = 0;
+    for (const auto& [geometry, counts] : kernel_.geometries) {
+      const uint64_t count = saturating_add(counts.launches, counts.nodes);
+      out.launches = saturating_add(out.launches, count);
+      if (!can_be_planned() || !fits(geometry, label)) misfits = saturating_add(misfits, count);
+    }
+    // Where the usual launch does not fit, no other value says more.
+    const Geometry* const usual = kernel_.commonest_geometry();
+    if (usual != nullptr && can_be_planned() && fits(*usual, label)) {
+      for_each_value([&](const Geometry& geometry, size_t, uint64_t, uint64_t count) {
+        if (!fits(geometry, label)) misfits = saturating_add(misfits, count);
+      });
+    }
+    out.fitting = out.launches - std::min(misfits, out.launches);
+    return out;
+  }
+
+ private:
+  bool can_be_planned() const { return !candidates_.empty() && sizes_.size() <= kMaxParams; }
+
+  // Of each parameter each recorded value but the commonest, set, in a launch of the commonest geometry.
+  template <class Visit>
+  void for_each_value(const Visit& visit) {
     const Geometry* const usual = kernel_.commonest_geometry();
     for (size_t i = 0; usual != nullptr && i < kernel_.params.size(); ++i) {
       const uint64_t before = kernel_.params[i].commonest_value().value_or(0);
       for (const auto& [value, count] : kernel_.params[i].values) {
         if (value == before) continue;
         set(i, value);
-        explain(*usual, fmt::format(", parameter {} is {}", i,
-                                    value_text(types_[i], kernel_.params[i].size, value)));
+        visit(*usual, i, value, count);
       }
       set(i, before);
     }
-    return std::move(out_);
   }
 
- private:
   void set(size_t param, uint64_t value) {
     memcpy(values_[param].data(), &value, std::min<size_t>(8, kernel_.params[param].size));
   }
@@ -84,21 +113,31 @@ class Explainer {
       out_.push_back({"every launch", "", "untracked", "no pattern has its symbol"});
   }
 
+  // What the shim would do with a launch of this geometry and the parameters as they are set.
+  void plan_one(const Geometry& geometry, LaunchRequest* request, LaunchPlan* plan) {
+    request->view.params = params_.data();
+    std::copy(geometry.begin(), geometry.end(), request->view.geometry);
+    Resolution resolution{};
+    plan_launch(record_, Mode::apply, request, plan,
+                [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
+                  return plan_uncached(record_, candidate, key, &resolution, &plan->uncached);
+                });
+  }
+
+  bool fits(const Geometry& geometry, std::string_view label) {
+    LaunchRequest request{};
+    LaunchPlan plan;
+    plan_one(geometry, &request, &plan);
+    if (plan.decision == nullptr) return false;
+    request.view.captures = plan.candidate->captures;
+    return snapshot_.text(plan.candidate->pattern->label) == label &&
+           pattern_holds(*plan.candidate, request.view);
+  }
+
   void explain(const Geometry& geometry, const std::string& varied) {
     LaunchRequest request{};
-    request.view.params = params_.data();
-    std::copy(geometry.begin(), geometry.end(), request.view.geometry);
     LaunchPlan plan;
-    Resolution resolution{};
-    const auto decide = [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
-      make_decision(record_, candidate, key, &resolution, &plan.uncached,
-                    [&](const Resolution& one, Decision* out) {
-                      fill_decision(candidate, one, one.kind, key, candidate.pattern->key.count,
-                                    out);
-                    });
-      return plan.uncached.decision;
-    };
-    plan_launch(record_, Mode::apply, &request, &plan, decide);
+    plan_one(geometry, &request, &plan);
     const auto& g = geometry;
     ExplainedLaunch launch{
         fmt::format("grid {}x{}x{}, block {}x{}x{}{}", g[0], g[1], g[2], g[3], g[4], g[5], varied),
@@ -216,6 +255,11 @@ class Explainer {
 std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
                                               const KernelRecord& kernel) {
   return Explainer(snapshot, model, kernel).run();
+}
+
+FittingLaunches count_fitting_launches(const Snapshot& snapshot, const FolderModel& model,
+                                       const KernelRecord& kernel, std::string_view label) {
+  return Explainer(snapshot, model, kernel).count_fitting(label);
 }
 
 }  // namespace fibshim::tools

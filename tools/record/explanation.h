@@ -21,4 +21,14 @@ struct ExplainedLaunch {
 std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
                                               const KernelRecord& kernel);
 
+struct FittingLaunches {
+  uint64_t launches = 0;  // that were recorded with their geometry, nodes of graphs among them
+  uint64_t fitting = 0;   // of these at least
+};
+
+// How many of the recorded launches the pattern of this label is for, whether or not a solution serves them. What varies
+// is tried one at a time, as above: a launch may have several values that do not fit, so more may fit than are said to.
+FittingLaunches count_fitting_launches(const Snapshot& snapshot, const FolderModel& model,
+                                       const KernelRecord& kernel, std::string_view label);
+
 }  // namespace fibshim::tools
