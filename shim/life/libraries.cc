@@ -32,7 +32,7 @@ const Api* load_library(const char* name, const char* entry_name, uint32_t versi
                         Message& message) {
   char path[PATH_MAX];
   if (!find_beside(name, path, sizeof path)) {
-    snprintf(message, sizeof message, "cannot tell where libfibshim.so lies, so not %s either",
+    snprintf(message, sizeof message, "cannot find %s: the folder of libfibshim.so is not known",
              name);
     return nullptr;
   }

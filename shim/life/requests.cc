@@ -110,7 +110,7 @@ void follow_shadow_rule() {
     follow_shadow_rules();
     return write_answer(AnswerState::moved, "");
   }
-  write_answer(AnswerState::refused, "it was told of too many definitions apart");
+  write_answer(AnswerState::refused, "too many definitions have a rate of their own");
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ RecordedBlock* new_block(RecordedKind kind, uint64_t bytes) {
   if (end > state.reserved_bytes) {
     if (!state.is_full.exchange(true, std::memory_order_relaxed)) {
       state.host->log(LogLevel::warn,
-                      "%s: the recording is full (%s); what is in it is counted on, new kernels "
-                      "and geometries together",
+                      "%s: the recording is full (%s); kernels and geometries in it are counted "
+                      "on, new ones only in one sum",
                       state.file.path,
                       end > state.limit ? "FIBSHIM_RECORD_LIMIT" : "no space, or the file is gone");
     }

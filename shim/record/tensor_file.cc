@@ -139,10 +139,11 @@ ReadPlan open_tensors(const RecorderHost& host, const char* folder) {
     host.log(LogLevel::warn, "%s/%s: no tensors are kept: %s", folder, kTensorPlanFile, reason);
     return {};
   }
-  host.log(LogLevel::warn,
-           "%s of the tensors of launches are kept in %s (fibshim record --tensors): they may be "
-           "private",
-           read.plan->keeps_statistics != 0 ? "statistics" : "values", folder);
+  host.log(
+      LogLevel::warn,
+      "%s of the tensors of launches are written into %s (fibshim record --tensors): they may be "
+      "confidential",
+      read.plan->keeps_statistics != 0 ? "statistics" : "values", folder);
   return read;
 }
 

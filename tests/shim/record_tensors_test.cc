@@ -92,7 +92,7 @@ TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
   EXPECT_EQ(statistics["least"], least);
   EXPECT_NEAR(statistics["mean"].get<double>(), sum / static_cast<double>(x.size()), 1e-9);
   // The user is warned, and no other user can read the dataset.
-  EXPECT_CONTAINS(kept.err, "values of the tensors of launches are kept");
+  EXPECT_CONTAINS(kept.err, "values of the tensors of launches are written into");
   struct stat status;
   ASSERT_EQ(stat(dataset().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 077, 0u);

@@ -283,7 +283,7 @@ int check_command(int argc, const char* const* argv) {
             "write DIR/fibshim.manifest, the list of files that minisign then signs");
   line.flag(
       "--fix", &given.fixes,
-      "mend first what needs no judgement: sums of images that were rebuilt, files that others "
+      "first correct what needs no judgement: sums of images that were rebuilt, files that others "
       "can write, and misspelt keys where only one can be meant");
   line.number(
       "--sm", &given.sms, 30u, 999u, "NUMBER",

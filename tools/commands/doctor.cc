@@ -262,7 +262,7 @@ Finding check_stats_folder(const SettingValues& settings) {
   if (const std::string why = why_no_counters(folder); !why.empty()) {
     return {"stats_dir", Status::error,
             fmt::format("{}: the shim keeps no counters there: {}", folder, why),
-            "launches are redirected all the same; mend it, or name another folder with "
+            "launches are redirected all the same; correct this, or name another folder with "
             "FIBSHIM_STATS_DIR"};
   }
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;

@@ -51,7 +51,7 @@ void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
   line->number("--atol", &trial->atol, 0.0, DBL_MAX, "X", "absolute tolerance, for all outputs");
   line->number("--rtol", &trial->rtol, 0.0, DBL_MAX, "X", "relative tolerance, for all outputs");
   line->number("--required-matched-ratio", &trial->required_matched_ratio, 0.0, 1.0, "X",
-               "the share of elements that must be within either");
+               "the share of elements that must be within --atol or --rtol");
   line->option("--python", &trial->python, "PROGRAM",
                "a Python with torch: judge by the definitions' own references, with their eps");
   line->number("--device", &trial->device, 0, INT_MAX, "N", "the GPU's number");

@@ -91,7 +91,7 @@ std::string Comparison::fault(const Tolerance& tolerance) const {
     return fmt::format("{} of {} values are wrong: {}", bad, count, where());
   }
   if (cosine() < tolerance.min_cosine) {
-    return fmt::format("the output points elsewhere: cosine {:.6f}", cosine());
+    return fmt::format("the output differs too much in direction: cosine {:.6f}", cosine());
   }
   return "";
 }

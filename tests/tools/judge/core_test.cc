@@ -116,7 +116,7 @@ TEST(Compare, WhatIsNotFiniteFailsWhateverTheRatio) {
 
 TEST(Compare, SmallValuesDoNotPassAsZeros) {
   EXPECT_EQ(fault_of({0, 0}, {8e-6, 7e-6}, default_tolerance(type("float32"))),
-            "the output points elsewhere: cosine 0.000000");
+            "the output differs too much in direction: cosine 0.000000");
 }
 
 TEST(Compare, MergingIsAsGoodAsAddingAtOnce) {
