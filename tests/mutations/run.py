@@ -3,7 +3,8 @@
 what it touches and runs the test that must fail. Prints a table; exit code 1 where a fault was missed.
 
   tests/mutations/run.py [--build FOLDER] [--keep COPY] [--jobs N] [NAME...]
-  tests/mutations/run.py --check      does the text of each fault stand in the tree? builds nothing
+  tests/mutations/run.py --check      does the text of each fault stand in the tree, and has RESULTS a row of it?
+                                      builds nothing
 
 A fault:
 
@@ -146,8 +147,10 @@ def try_fault(pristine, tree, fault, jobs):
 
 
 def check_texts(faults):
-    """What does not stand in the tree as a fault has it."""
+    """What does not stand in the tree as a fault has it, and faults of which nobody has kept that they are caught."""
     is_fine = True
+    with open(os.path.join(HERE, "RESULTS"), encoding="utf-8") as file:
+        results = file.read()
     for fault in faults:
         try:
             for old, _ in fault.edits:
@@ -155,6 +158,9 @@ def check_texts(faults):
         except ValueError as error:
             is_fine = False
             print(f"tests/mutations/{fault.name}.fault: {error}")
+        if not re.search(rf"^caught +{re.escape(fault.name)} ", results, re.M):
+            is_fine = False
+            print(f"tests/mutations/{fault.name}.fault: no row in tests/mutations/RESULTS")
     return 0 if is_fine else 1
 
 
