@@ -458,12 +458,12 @@ int compare(const CountersFolder& folder, const Options& options) {
 
 int stats_command(int argc, const char* const* argv) {
   Options options;
-  CommandLine line("stats", "What happened to the launches of all processes under the shim",
-                   "[OPTIONS] [FILE]",
-                   "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "
-                   "process of --pid has no counters; the others are printed; of --diff: they "
-                   "run different kernels (shapes do not matter), or there is nothing to compare; 2 "
-                   "wrong usage.");
+  CommandLine line(
+      "stats", "What happened to the launches of all processes under the shim", "[OPTIONS] [FILE]",
+      "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "
+      "process of --pid has no counters; the others are printed; of --diff: they "
+      "run different kernels (shapes do not matter), or there is nothing to compare; 2 "
+      "wrong usage.");
   line.positional("FILE", &options.earlier, "with --diff: what stats --json wrote earlier");
   add_filter_options(&line, &options.filter);
   line.choice(

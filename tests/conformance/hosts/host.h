@@ -147,7 +147,8 @@ struct Ran {
 struct Counts {
   long hit = 0, no_solution = 0, where = 0, arch = 0, refused = 0, in_capture = 0, error = 0,
        untracked = 0, error_fallback = 0, graph = 0, absorbed = 0, observed = 0, shadowed = 0;
-  long in_bodies = 0;  // kernels that ran in bodies of conditional nodes, of which nothing is counted
+  long in_bodies =
+      0;  // kernels that ran in bodies of conditional nodes, of which nothing is counted
 };
 
 // States what this process must have run and counted in all. The test that started it compares this

@@ -185,9 +185,8 @@ TEST_F(Calls, KnowWhatAWhereTiesToTheRest) {
 }
 
 TEST_F(Calls, KnowWhatAFloatAndAProductInAWhereTie) {
-  std::string pattern =
-      norm_pattern(R"("width": {"arg": 5, "type": "int32"})",
-                   R"("alpha == 1.0", "3 * width == batch_size", "0.5 == beta")");
+  std::string pattern = norm_pattern(R"("width": {"arg": 5, "type": "int32"})",
+                                     R"("alpha == 1.0", "3 * width == batch_size", "0.5 == beta")");
   pattern = replaced(pattern, "8, 4, 4]", "8, 4, 4, 4, 8]");
   pattern = replaced(
       pattern, R"("eps": {)",
