@@ -72,6 +72,7 @@ struct Exec {
   std::atomic<Variant*> unreplaced;
   std::atomic<uint32_t> sample_in;  // launches until the next one that is checked: 1 is the next
   std::atomic<bool> lacks_shadow;   // a launch was to be checked since the last sample was made
+  std::atomic<bool> lacks_room;     // for the exec of a check (reserve_sample_room())
   Variant plain;                    // the host's exec, for launches that are to run the originals
   LastLaunch last;
   StepClock step_clock;  // used only by the launching thread, like `last`

@@ -36,6 +36,14 @@ uint32_t count_launches(Exec* exec) {
                                                                                                : 0;
 }
 
+bool lacks_room(const Exec& exec) { return exec.lacks_room.load(std::memory_order_relaxed); }
+
+bool reserve_room(Exec* exec, Variant* variant) {
+  const bool has_room = reserve_sample_room(variant);
+  exec->lacks_room.store(!has_room, std::memory_order_relaxed);
+  return has_room;
+}
+
 enum class Added : uint8_t { check, nothing, no_room, failed };
 
 // A sample that is being made.
@@ -47,12 +55,13 @@ class Sample {
   Sample(const Sample&) = delete;
   Sample& operator=(const Sample&) = delete;
 
-  // Null: it has no check, or the driver refuses.
+  // Null: it has no check, there is no room, or the driver refuses.
   Variant* make() {
     const size_t count = exec_.nodes.count();
     variant_ = make_variant(count);
     if (variant_ == nullptr) return nullptr;
     variant_->is_sample = true;
+    if (!reserve_room(&exec_, variant_)) return nullptr;
     if (!copy_originals(originals_, variant_, &kernels_)) return nullptr;
     uint32_t checks = 0;
     for (size_t i = 0; i < count && checks < kChecksOfSample; ++i) {
@@ -193,14 +202,15 @@ class Sample {
   Block<CopiedKernel> kernels_;
 };
 
-// Null: the driver refuses.
+// Null: the driver refuses, or there is no room.
 Variant* make_unreplaced(Exec* exec) {
   const Originals originals = current_originals(exec);
   Variant* const variant = make_variant(exec->nodes.count());
   Block<CopiedKernel> kernels;
   if (variant == nullptr) return nullptr;
   variant->is_sample = true;
-  if (copy_originals(originals, variant, &kernels) && instantiate_variant(originals, variant)) {
+  if (reserve_room(exec, variant) && copy_originals(originals, variant, &kernels) &&
+      instantiate_variant(originals, variant)) {
     return variant;
   }
   end_variant(variant);
@@ -302,7 +312,7 @@ Variant* unchecked_running(Exec* exec) {
   Variant* const running = exec->running.load(std::memory_order_relaxed);
   for (const Run& run : running->runs) {
     if (run.number == 0 || !is_replaced(run.counter)) continue;
-    count_unchecked_graph(series_of_counter(run.counter));
+    count_unchecked_graph(series_of_counter(run.counter), lacks_room(*exec));
     break;
   }
   return running;
@@ -320,7 +330,7 @@ void count_sample(Exec* exec, Variant* sample) {
     count_many(counter_of_kind(counter, CountKind::node_run), run.number);
   }
   sample->was_launched = true;
-  if (sample->checks.count() == 0 && series != 0) count_unchecked_graph(series);
+  if (sample->checks.count() == 0 && series != 0) count_unchecked_graph(series, lacks_room(*exec));
 }
 
 void follow_shadow_rules() {

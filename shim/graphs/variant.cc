@@ -1,5 +1,6 @@
 #include "shim/graphs/variant.h"
 
+#include "shim/base/settings_in_force.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_launch.h"
@@ -8,6 +9,9 @@
 
 namespace fibshim {
 namespace {
+
+constexpr uint64_t kExecBytesPerNode = 3 << 10;  // measured on an H200 (tests/bench/RESULTS.md)
+std::atomic<uint64_t> g_sample_bytes;            // of all variants that serve shadow checks
 
 Run* find_run(const Variant& variant, CounterIndex counter) {
   for (Run& run : variant.runs) {
@@ -56,8 +60,19 @@ Variant* make_variant(size_t node_count) {
   return variant;
 }
 
+bool reserve_sample_room(Variant* variant) {
+  const uint64_t bytes = variant->nodes.count() * kExecBytesPerNode;
+  if (g_sample_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes > shadow_memory()) {
+    g_sample_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+  variant->reserved_bytes = bytes;
+  return true;
+}
+
 void end_variant(Variant* variant) {
   if (variant == nullptr) return;
+  g_sample_bytes.fetch_sub(variant->reserved_bytes, std::memory_order_relaxed);
   const auto destroy = FIBSHIM_REAL(cuGraphExecDestroy);
   if (!variant->is_host()) {
     if (variant->exec != nullptr && destroy != nullptr) (void)destroy(variant->exec);

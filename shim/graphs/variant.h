@@ -41,17 +41,21 @@ struct Variant {
   bool is_buried;
   bool has_rewrites;  // some of its nodes run for several of the host's
   uint32_t
-      sample_interval;     // atomic: one of this many launches is checked (shadow_exec.h); 0: none
-  uint32_t rules;          // number of the shadow rules from which sample_interval was found
-  bool is_sample;          // it runs the originals
-  bool was_launched;       // of a sample
-  Block<uint32_t> checks;  // in a sample (launch/shadow_launch.h)
+      sample_interval;      // atomic: one of this many launches is checked (shadow_exec.h); 0: none
+  uint32_t rules;           // number of the shadow rules from which sample_interval was found
+  bool is_sample;           // it runs the originals
+  bool was_launched;        // of a sample
+  Block<uint32_t> checks;   // in a sample (launch/shadow_launch.h)
+  uint64_t reserved_bytes;  // by reserve_sample_room()
 
   bool is_host() const { return graph == nullptr; }
 };
 
 // Makes a variant of `node_count` nodes. Null: no memory.
 Variant* make_variant(size_t node_count);
+// Reserves GPU memory for the exec of a variant that serves shadow checks: all of them together get
+// as much as FIBSHIM_SHADOW_MEMORY. Returns false if too little is left; end_variant() releases it.
+bool reserve_sample_room(Variant* variant);
 // Frees the variant and its graph, and its exec unless that is the host's.
 void end_variant(Variant* variant);
 // Destroys only the variant's graph, after which the variant stands for the host's exec.

@@ -352,9 +352,9 @@ CUgraphNode ShadowLaunch::compare_in_graph(CUgraphNode node) const {
   return api()->compare_in_graph(check_, *nodes_, node);
 }
 
-void count_unchecked_graph(uint32_t series) {
+void count_unchecked_graph(uint32_t series, bool lacks_room) {
   count_shadow_miss(find_shadow_entry(series, "(graph)"),
-                    api() == nullptr ? ShadowMiss::memory : ShadowMiss::busy);
+                    api() == nullptr || lacks_room ? ShadowMiss::memory : ShadowMiss::busy);
 }
 
 void end_check_in_graph(uint32_t number, bool was_launched) {

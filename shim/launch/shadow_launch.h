@@ -62,8 +62,8 @@ class ShadowLaunch {
 };
 
 // Counts a launch of a graph that was to be checked but had no checks. `series`: of a node that
-// would have had one.
-void count_unchecked_graph(uint32_t series);
+// would have had one; `lacks_room`: there was no memory for the exec with them.
+void count_unchecked_graph(uint32_t series, bool lacks_room);
 // Call for each check in a graph that will not be launched again. `number`: ShadowNodes::number.
 void end_check_in_graph(uint32_t number, bool was_launched);
 

@@ -304,6 +304,20 @@ TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
   EXPECT_EQ(unchecked, 2);
 }
 
+TEST(ChecksInGraphs, TakeNoMoreMemoryThanTheyMay) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  const HostRun run(
+      {"conform", "check_graphs_without_room"},
+      {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_SHADOW_MEMORY", "64k"}, {"SIMCUDA_LOG", ""}});
+  run.expect_holds();
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  long without_room = 0;
+  for (const nlohmann::json& one : stats["shadow"]) {
+    if (one["shape"] == "(graph)") without_room += one["not_checked"]["memory"].get<long>();
+  }
+  EXPECT_GE(without_room, 1) << stats["shadow"].dump();
+}
+
 TEST(ChecksInGraphs, AreMadeOfRewrites) {
   if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
   const HostRun run({"conform", "check_rewrite_of_cublas"},

@@ -50,7 +50,7 @@ TEST_P(GraphReasons, AreCounted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, GraphReasons, testing::ValuesIn(kReasonsOfCases),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
 }  // namespace fibshim::conformance

@@ -261,3 +261,23 @@ GPU_CASE(check_launches_while_told) {
   const long shadowed = 1 + 20 * teller.runs() - curated;
   gpu.finish({.step = shadowed, .curated1 = curated}, {.hit = curated, .shadowed = shadowed});
 }
+
+// An exec with checks takes memory: there is room for 21 nodes, so none for the long graph, and for
+// the short one again and again.
+GPU_CASE(check_graphs_without_room) {
+  const auto own = gpu.handles();
+  const Chain many(gpu, own.step, 1, 30);
+  const Chain one(gpu, own.step, 1, 1);
+  const Executable long_exec(many.graph.get());
+  const Executable short_exec(one.graph.get());
+  int rounds = 0;
+  for (; ran("fibshim_shadow_compare") < 25; ++rounds) {
+    long_exec.run(gpu);
+    short_exec.run(gpu);
+    sched_yield();
+  }
+  long_exec.run(gpu);
+  EXPECT_EQUAL(31 * rounds + 30, ran(kStep));
+  EXPECT_EQUAL(ran("fibshim_shadow_compare"), ran("curated_n1"));
+  state({}, {.hit = 31});
+}
