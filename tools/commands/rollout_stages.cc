@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "loader/check/check.h"
 #include "shim/abi/control_format.h"
 #include "shim/abi/folder_list.h"

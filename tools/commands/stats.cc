@@ -1,4 +1,5 @@
 // fibshim stats: what happened to the launches, from the counters files of all processes or some.
+#include <set>
 #include <thread>
 
 #include <nlohmann/json.hpp>

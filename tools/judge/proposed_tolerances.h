@@ -3,6 +3,8 @@
 // At least as much as two neighbouring values of a type differ. For the solutions' "verify" blocks.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "tools/judge/trial.h"
 
 namespace fibshim::judge {
