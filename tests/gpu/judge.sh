@@ -57,6 +57,20 @@ check "record tensors of PyTorch" \
   "$python" "$here/workloads.py" run
 check "verify the workloads recorded" \
   "$build/bin/fibshim" verify "$build/config/pytorch" rmsnorm_h4096 softmax_v32000 --axis batch_size=1 --workloads "$work/tensors"
+# What the kept outputs are off from the reference is what is tolerated from then on, and no launch of other inputs differs by more.
+cp -rL "$build/config/pytorch" "$work/pytorch"
+for what in show write; do
+  check "tolerances from the workloads recorded, $what" \
+    "$build/bin/fibshim" verify "$work/pytorch" rmsnorm_h4096 softmax_v32000 --axis batch_size=1 --workloads "$work/tensors" --tolerances "$what"
+done
+check "verify with these tolerances" "$build/bin/fibshim" verify -q "$work/pytorch" rmsnorm_h4096 softmax_v32000
+check "shadow checks with these tolerances: no mismatch" env FIBSHIM_STATS_DIR="$work/stats" FIBSHIM_SHADOW=1/1 \
+  "$build/bin/fibshim" run -c "$work/pytorch" -- "$python" "$here/shadow.py" work
+"$build/bin/fibshim" stats --json --dir "$work/stats" | "$python" -c '
+import json, sys
+rows = [row for row in json.load(sys.stdin)["shadow"] if row["definition"] in ("rmsnorm_h4096", "softmax_v32000")]
+checks, wrong = sum(row["checks"] for row in rows), [row for row in rows if row["mismatches"]]
+print("PASS" if checks > 40 and not wrong else "FAIL", "stats after shadow checks with these tolerances:", checks, "checks, mismatches:", wrong)'
 check "bench the workloads recorded" \
   "$build/bin/fibshim" bench "$build/config/pytorch" rmsnorm_h4096 --iterations 5 \
   --workloads "$work/tensors/workloads/rmsnorm/rmsnorm_h4096.jsonl"

@@ -18,10 +18,11 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 import torch
 
-from counters import read_counts
+from counters import read_counts, read_stats
 from graph_time import graph_us, nodes_for
 from kept_times import KeptTimes
 from report import Report
@@ -35,6 +36,7 @@ MORE_TOKENS = (3, 33, 63)
 BLOCK_SIZES = (16, 32, 64)
 # As drawn; many alike; with what is no number; with an output that nobody keeps in the memory of a later one.
 KINDS = ("normal", "ties", "odd", "reused")
+CHECKED_S = 6
 GUARD = 64  # elements before and behind each output
 POISON = 0x55555555
 FATBIN = struct.pack("<I", 0xBA55ED50)
@@ -214,9 +216,29 @@ def keys(has_times):
             yield model, block_size, tokens, dtype, kind, is_timed and tokens in TOKENS
 
 
+def replay_checked(wheel):
+    """Graphs of every model replayed for a while: the shim checks the launches of them that it has got ready."""
+    graphs = []
+    for model, dtype, kind, tokens in itertools.product(MODELS, (torch.bfloat16, torch.float32), ("normal", "ties"), (1, 7, 64)):
+        case = Case(wheel, model, BLOCK_SIZES[0], tokens, dtype, kind)
+        case.run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            case.run()
+        graphs.append((graph, case))
+    end = time.monotonic() + CHECKED_S
+    while time.monotonic() < end:
+        for graph, _ in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+
+
 def child(args):
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     wheel = Wheel(args.kernels)
+    if args.checked:
+        return replay_checked(wheel)
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
         warm @ warm
@@ -252,6 +274,23 @@ def side(args, environment):
         return torch.load(file), read_counts(folder)
 
 
+def check_shadow(report, args, environment):
+    """No shadow check may report what vLLM leaves open: the order of an expert's choices."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", "-", "--checked"], check=True,
+                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder, "FIBSHIM_SHADOW": "1/1"})
+        rows = read_stats(folder)["shadow"]
+    checks = {row["definition"]: 0 for row in rows if row["definition"].startswith("moe_routing")}
+    for row in rows:
+        if row["definition"] in checks:
+            checks[row["definition"]] += row["checks"]
+    print("checks at 1/1:", checks)
+    report.check("shadow checks of every number of experts, and no mismatch",
+                 [f"none of {experts} experts" for experts, _, _ in MODELS
+                  if not any(count for name, count in checks.items() if f"_e{experts}_" in name)] +
+                 [f"{row['definition']}, {row['shape']}: {row['mismatches']} of {row['checks']}" for row in rows if row["mismatches"]])
+
+
 def name_of(key):
     (experts, topk, _), block_size, tokens, dtype, kind, _ = key
     return f"{experts} experts, {topk} choices, blocks of {block_size}, {tokens} tokens, {dtype}, {kind}"
@@ -265,13 +304,16 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--checked", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     report = Report("moe_routing")
     build = args.build.resolve()
     alone, _ = side(args, {})
-    as_one, counts = side(args, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/vllm")})
+    shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/vllm")}
+    check_shadow(report, args, shim)
+    as_one, counts = side(args, shim)
     found = lambda outcome: sum(count for (definition, what), count in counts.items()
                                 if what == outcome and definition.startswith("moe_routing"))
     chains = as_one["chains"]
