@@ -235,5 +235,14 @@ TEST(Soak, ALinkIsRepointedAThousandTimes) {
   EXPECT_NE(text.rfind((folders.root / "b").string()), std::string::npos) << text;
 }
 
+//   GROWTH_EXECS  how many execs of each kind (default 2,000; on a real driver 100,000)
+TEST(Soak, ExecsLeaveNoMemoryBehind) {
+  const long execs = number_from("GROWTH_EXECS", is_real_driver() ? 100'000 : 2'000);
+  const HostRun run({"conform", "exec_growth", std::to_string(execs)},
+                    {{"SIMCUDA_LOG", ""}, {"SIMCUDA_FAST", "1"}}, shim_path(), 300);
+  EXPECT_EQ(run.process().exit_code, 0) << run.process().out << run.process().err;
+  printf("%s", run.process().out.c_str());
+}
+
 }  // namespace
 }  // namespace fibshim::conformance

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """vLLM's captured graphs on a real GPU: executions against CUPTI, and moves between config folders while it decodes.
 
-  tests/gpu/vllm_graphs.py BUILD [--layers N] [--batches N,...]
+  tests/gpu/vllm_graphs.py BUILD [--layers N] [--batches N,...] [--memory ROUNDS]
 
-One process, in default mode:
+--memory: only the device memory that all of vLLM's captures take, in processes without the shim and with it, in turn. Otherwise one process, in default mode:
 
   * for each batch, 32 tokens are decoded under torch.profiler: the kernels that CUPTI sees are the executions and eager launches that
     `fibshim stats` counts, and those of the folders' kernels are its hits;
@@ -176,6 +176,78 @@ def child(args):
     json.dump(out, open(args.child, "w"))
 
 
+def memory_child(args):
+    """MiB of device memory in use at the captures' begin, after them, and after graphs of all sizes ran; and those of them that are torch's."""
+    import torch
+    from vllm.v1.worker.gpu_worker import Worker
+
+    import engine_vllm
+    from vllm_shadow import MIB
+    out = {}
+
+    def note(name):
+        gc.collect()
+        torch.cuda.synchronize()
+        free, whole = torch.cuda.mem_get_info()
+        out[name] = {"used": (whole - free) / MIB, "of_torch": torch.cuda.memory_reserved() / MIB}
+
+    warm_up = Worker.compile_or_warm_up_model
+
+    def noted_warm_up(self):
+        capture = self.model_runner.capture_model
+
+        def noted_capture(*words, **named):
+            note("before")
+            captured = capture(*words, **named)
+            note("captured")
+            return captured
+
+        self.model_runner.capture_model = noted_capture
+        return warm_up(self)
+
+    Worker.compile_or_warm_up_model = noted_warm_up
+    # As many pages of the cache in each process, whatever else takes memory.
+    llm = engine_vllm.make_engine(args.layers, num_gpu_blocks_override=8192)
+    from vllm import SamplingParams
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, detokenize=False)
+    sizes = llm.llm_engine.vllm_config.compilation_config.cudagraph_capture_sizes
+    note("ready")
+    for size in sizes:
+        llm.generate(engine_vllm.prompts_of(min(size, 64), max(1, size // 64)), params, use_tqdm=False)
+    note("ran")
+    if args.shimmed:
+        from counters import read_stats
+        stats = read_stats(os.environ["FIBSHIM_STATS_DIR"])
+        out["executions"] = {outcome: count for outcome, count in stats["executions"].items() if count}
+        for place in ("--off", "--on"):
+            out["graphs"] = engine_vllm.move(place, args.build.resolve())["graphs_moved"]
+        llm.generate(engine_vllm.prompts_of(1, 8), params, use_tqdm=False)
+        note("moved off and on")
+    json.dump(out, open(args.child, "w"))
+
+
+def measure_memory(args):
+    build = args.build.resolve()
+    taken = {True: [], False: []}
+    for _ in range(args.memory):
+        for has_shim in (False, True):
+            with tempfile.TemporaryDirectory() as work:
+                told = os.path.join(work, "told.json")
+                shim = [build / "bin/fibshim", "run", "-c", folder_list(build / "config"), "--"] if has_shim else []
+                subprocess.run([*shim, sys.executable, __file__, build, "--child", told, "--layers", str(args.layers), "--memory", "1",
+                                *(["--shimmed"] if has_shim else [])], check=True, stdout=subprocess.DEVNULL,
+                               env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats")})
+                one = json.load(open(told))
+            beside = {name: values["used"] - values["of_torch"] for name, values in one.items() if isinstance(values, dict) and "used" in values}
+            taken[has_shim].append({"captures": one["captured"]["used"] - one["before"]["used"], "ran": one["ran"]["used"] - one["before"]["used"],
+                                    "beside": beside["ran"] - beside["before"]})
+            print(f"measured: {'with' if has_shim else 'without'} the shim, MiB: {one}", flush=True)
+    median = lambda has_shim, name: sorted(one[name] for one in taken[has_shim])[len(taken[has_shim]) // 2]
+    for name, words in (("captures", "captured graphs"), ("ran", "captured graphs once all sizes ran"), ("beside", "what of it is not torch's")):
+        own, ours = median(False, name), median(True, name)
+        say(name == "beside" or ours <= 1.1 * own, f"device memory of {words}", f"{own:.0f} MiB without the shim, {ours:.0f} with it, x{ours / own:.3f} (aim 1.1)")
+
+
 def say(is_fine, name, found):
     print(f"{'PASS' if is_fine else 'FAIL'} vllm_graphs: {name}: {found}", flush=True)
 
@@ -185,11 +257,15 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    parser.add_argument("--memory", type=int, metavar="ROUNDS")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--shimmed", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.eager = False
     if args.child:
-        return child(args)
+        return memory_child(args) if args.memory else child(args)
+    if args.memory:
+        return measure_memory(args)
     build = args.build.resolve()
     out = run_child(__file__, args, folder_list(build / "config"), "--batches", ",".join(map(str, args.batches)))
     for batch, one in out["executions"].items():

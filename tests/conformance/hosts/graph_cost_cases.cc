@@ -335,6 +335,65 @@ GPU_CASE(graph_costs) {
   measure_growth(gpu, "merged_", *pairs.make_chain(2, 1), execs);
 }
 
+// So many execs of each kind are made and destroyed; from the first tenth on, memory stays what it is: `conform exec_growth EXECS`.
+GPU_CASE(exec_growth) {
+  constexpr int kNodes = 4;
+  constexpr long kMostHostBytes = 256 << 10;  // what the allocator keeps or gives back
+  constexpr long kMostDeviceBytes = 2 << 20;  // the driver's page
+  const int execs = atoi(arguments.at(0).c_str());
+  const CUfunction step = gpu.step();
+  Pairs pairs(gpu);
+  Arguments changed(gpu.marks(), 1, 4);
+  const NodeParams2 replaced_params = node_params2(step, &changed);
+  int32_t other_value = 3;
+  const NodeParams2 merged_params = pairs.params(0, &other_value);
+  struct Kind {
+    const char* name;
+    std::unique_ptr<Graph> graph, other;
+    const NodeParams2* set;
+  };
+  Kind kinds[] = {
+      {"none", make_early_chain(gpu, step, kNodes, 1, 0),
+       make_early_chain(gpu, step, kNodes, 1, 0, kNoSolution, 2), nullptr},
+      {"replaced", make_chain(gpu, step, kNodes, 1), make_chain(gpu, step, kNodes, 2),
+       &replaced_params},
+      {"merged", pairs.make_chain(kNodes, 1), pairs.make_chain(kNodes, 2), &merged_params},
+      {"early", make_early_chain(gpu, step, kNodes, 1, 1, 1),
+       make_early_chain(gpu, step, kNodes, 1, 1, 1, 2), &replaced_params},
+  };
+  for (const Kind& kind : kinds) {
+    long host_before = 0;
+    long device_before = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < execs; ++i) {
+      if (i == execs / 10) {
+        OK(cuda().cuStreamSynchronize(gpu.stream()));
+        host_before = trimmed_bytes();
+        device_before = used_device_bytes();
+      }
+      const CUgraphExec one = instantiate(*kind.graph);
+      if (i % 4 == 1) {
+        auto info = zeroed<CUgraphExecUpdateResultInfo>();
+        OK(cuda().cuGraphExecUpdate_v2(one, kind.other->get(), &info));
+      }
+      if (i % 4 >= 2 && kind.set != nullptr) {
+        OK(cuda().cuGraphExecKernelNodeSetParams_v2(one, kind.graph->nodes().at(0), kind.set));
+      }
+      if (i % 8 < 4) OK(cuda().cuGraphLaunch(one, gpu.stream()));
+      if (i % 256 == 255) OK(cuda().cuStreamSynchronize(gpu.stream()));
+      OK(cuda().cuGraphExecDestroy(one));
+    }
+    OK(cuda().cuStreamSynchronize(gpu.stream()));
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const long host = trimmed_bytes() - host_before;
+    const long device = used_device_bytes() - device_before;
+    printf("%s: %d execs, %.1f us each; host memory grew by %ld bytes, device memory by %ld\n",
+           kind.name, execs, took.count() / execs, host, device);
+    CHECK(host <= kMostHostBytes);
+    CHECK(device <= kMostDeviceBytes);
+  }
+}
+
 // Updates alone: `conform update_costs NODES VALUE PERIOD`.
 GPU_CASE(update_costs) {
   const auto at = [&](size_t i) { return atoi(arguments.at(i).c_str()); };
