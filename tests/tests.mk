@@ -16,7 +16,7 @@ SIM_LIB   := $(BUILD)/sim/libcuda.so.1
 SIM_CUPTI := $(BUILD)/sim/cupti/libcupti.so.13
 HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost no_cuda shadow_host)
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
-TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0)
+TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0 -fno-function-sections -fno-data-sections)
 
 # Tests are compiled several files at a time: what they include takes longer than they themselves. So names that are
 # a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
