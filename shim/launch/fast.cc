@@ -201,26 +201,13 @@ __attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
                                                                const Decision& decision,
                                                                ReaderState* reader) {
   const LaunchView& view = make_view(launch, candidate);
-  if (!pattern_holds(candidate, view) || !solution_holds(decision, view)) {
-    return leave_for_slow_side(launch, reader);
-  }
   uint32_t geometry[kPlainGeometryCount];
-  __builtin_memcpy(geometry, decision.fast.geometry, sizeof geometry);
-  for (uint32_t left = decision.fast.has_dynamic; left != 0; left &= left - 1) {
-    const auto index = static_cast<uint32_t>(__builtin_ctz(left));
-    const uint32_t target = index == kSharedMem ? kPlainSharedMem : index;
-    if (!compute_dimension(decision, index, view, &geometry[target])) {
-      return leave_for_slow_side(launch, reader);
-    }
-  }
+  void** arguments;
   void* pointers[kMaxFastArguments];
   int64_t values[kMaxFastArguments];
-  void** arguments = launch.params();
-  if (decision.binding->is_identity == 0) {
-    if (!compute_arguments(decision, view, pointers, values)) {
-      return leave_for_slow_side(launch, reader);
-    }
-    arguments = pointers;
+  if (!pattern_holds(candidate, view) || !solution_holds(decision, view) ||
+      !compose_computed(decision, view, geometry, pointers, values, &arguments)) {
+    return leave_for_slow_side(launch, reader);
   }
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
@@ -233,29 +220,21 @@ __attribute__((noinline)) typename Launch::End launch_clustered(Launch launch,
                                                                 ReaderState* reader) {
   const LaunchView& view = make_view(launch, candidate);
   uint32_t geometry[kGeometryCount];
+  void** arguments;
   void* pointers[kMaxFastArguments];
   int64_t values[kMaxFastArguments];
   const auto launch_ex = Launch::functions().launch_ex->load(std::memory_order_relaxed);
   if (launch_ex == nullptr || !pattern_holds(candidate, view) || !solution_holds(decision, view) ||
       !compute_geometry(decision, view, geometry) ||
-      (decision.binding->is_identity == 0 &&
-       !compute_arguments(decision, view, pointers, values))) {
+      !choose_arguments(decision, view, pointers, values, &arguments)) {
     return leave_for_slow_side(launch, reader);
   }
-  void** const arguments = decision.binding->is_identity == 0 ? pointers : launch.params();
-  CUlaunchAttribute cluster = {};
-  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim = {geometry[kClusterX], geometry[kClusterY], geometry[kClusterZ]};
-  const CUlaunchConfig config = {geometry[kGridX],
-                                 geometry[kGridY],
-                                 geometry[kGridZ],
-                                 geometry[kBlockX],
-                                 geometry[kBlockY],
-                                 geometry[kBlockZ],
-                                 geometry[kSharedMem],
-                                 launch.stream(),
-                                 &cluster,
-                                 1};
+  CUlaunchAttribute cluster = cluster_attribute(geometry);
+  CUlaunchConfig config;
+  put_geometry(geometry, &config);
+  config.hStream = launch.stream();
+  config.attrs = &cluster;
+  config.numAttrs = 1;
   return launch_counted(launch, decision, reader, [&](CUfunction kernel) {
     return launch_ex(&config, kernel, arguments, nullptr);
   });
@@ -266,13 +245,12 @@ template <class Launch>
 inline typename Launch::End launch_directly(Launch launch, const Decision& decision,
                                             ReaderState* reader) {
   uint32_t geometry[kPlainGeometryCount];
+  void** arguments;
   void* room[kMaxFastArguments];
-  if (!make_fast_geometry(
-          decision.fast, launch.params(), [&](uint32_t i) { return launch.geometry(i); },
-          geometry)) {
+  const auto geometry_of = [&](uint32_t i) { return launch.geometry(i); };
+  if (!compose_direct(decision.fast, launch.params(), geometry_of, geometry, room, &arguments)) {
     return leave_for_slow_side(launch, reader);
   }
-  void** const arguments = make_fast_arguments(decision.fast, launch.params(), room);
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 

@@ -33,17 +33,11 @@ bool learn_tracked_kernel(const void* handle) { return find_tracked(handle) != n
 
 void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
                    uint32_t (&geometry)[kGeometryCount]) {
-  geometry[kGridX] = params.gridDimX;
-  geometry[kGridY] = params.gridDimY;
-  geometry[kGridZ] = params.gridDimZ;
-  geometry[kBlockX] = params.blockDimX;
-  geometry[kBlockY] = params.blockDimY;
-  geometry[kBlockZ] = params.blockDimZ;
+  get_geometry(params, geometry);
   const bool has_cluster = cluster[0] != 0;
   geometry[kClusterX] = has_cluster ? cluster[0] : 1;
   geometry[kClusterY] = has_cluster ? cluster[1] : 1;
   geometry[kClusterZ] = has_cluster ? cluster[2] : 1;
-  geometry[kSharedMem] = params.sharedMemBytes;
 }
 
 namespace {
@@ -53,29 +47,16 @@ namespace {
 bool make_redirect(const Decision& decision, const NodeParams& original, const LaunchView& view,
                    NodePlan* plan) {
   LaunchPlan& launch = plan->launch;
-  void** const given = original.kernelParams;
+  static_assert(kMaxFastArguments <= kMaxParams);
+  auto& room = reinterpret_cast<void*(&)[kMaxFastArguments]>(launch.pointers);
   uint32_t geometry[kPlainGeometryCount];
-  launch.params = given;
-  if (decision.fast.way == FastWay::direct) {
-    static_assert(kMaxFastArguments <= kMaxParams);
-    auto& room = reinterpret_cast<void*(&)[kMaxFastArguments]>(launch.pointers);
-    if (!make_fast_geometry(decision.fast, given, PlainGeometry{original}, geometry)) return false;
-    launch.params = make_fast_arguments(decision.fast, given, room);
-  } else {
-    memcpy(geometry, decision.fast.geometry, sizeof geometry);
-    for (uint32_t left = decision.fast.has_dynamic; left != 0; left &= left - 1) {
-      const auto index = static_cast<uint32_t>(__builtin_ctz(left));
-      const uint32_t target = index == kSharedMem ? kPlainSharedMem : index;
-      if (!compute_dimension(decision, index, view, &geometry[target])) return false;
-    }
-    if (decision.binding->is_identity == 0) {
-      launch.params = launch.pointers;
-      if (!compute_arguments(decision, view, launch.pointers, launch.values)) return false;
-    }
-  }
-  memcpy(launch.geometry, geometry, kPlainSharedMem * sizeof *geometry);
-  for (uint32_t i = kClusterX; i <= kClusterZ; ++i) launch.geometry[i] = 1;
-  launch.geometry[kSharedMem] = geometry[kPlainSharedMem];
+  const bool is_made = decision.fast.way == FastWay::direct
+                           ? compose_direct(decision.fast, original.kernelParams,
+                                            PlainGeometry{original}, geometry, room, &launch.params)
+                           : compose_computed(decision, view, geometry, launch.pointers,
+                                              launch.values, &launch.params);
+  if (!is_made) return false;
+  widen_geometry(geometry, launch.geometry);
   launch.action = LaunchAction::redirect;
   launch.outcome = Outcome::hit;
   launch.decision = &decision;

@@ -180,13 +180,7 @@ CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function,
                        &functions};
   launch.request.must_keep_kernel = is_device_updatable(config->attrs, config->numAttrs);
   uint32_t* const geometry = launch.request.view.geometry;
-  geometry[kGridX] = config->gridDimX;
-  geometry[kGridY] = config->gridDimY;
-  geometry[kGridZ] = config->gridDimZ;
-  geometry[kBlockX] = config->blockDimX;
-  geometry[kBlockY] = config->blockDimY;
-  geometry[kBlockZ] = config->blockDimZ;
-  geometry[kSharedMem] = config->sharedMemBytes;
+  get_geometry(*config, geometry);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;

@@ -1,10 +1,11 @@
-// Plans the commonest launches without expressions, by the FastForm that the loader has made.
-// Header-only, pure and inlined into the launch path: no call, no loop over what the launch does
-// not have. It decides as plan_launch() does; the tests compare the two.
+// Plans the commonest launches by the FastForm that the loader has made. Header-only, pure and
+// inlined into the launch path: no loop over what the launch does not have, and no call unless a
+// value is an expression. It decides as plan_launch() does; the tests compare the two.
 #pragma once
 
 #include "shim/abi/program.h"
 #include "shim/abi/snapshot.h"
+#include "shim/plan/plan.h"
 #include "shim/registry/record.h"
 
 namespace fibshim {
@@ -107,7 +108,7 @@ inline bool make_fast_dimension(const FastDimension& dimension, void* const* par
   return true;
 }
 
-// Returns false if a dimension is invalid; the slow side then counts the launch.
+// Returns false if a dimension is invalid; plan_launch() then says what the launch is counted as.
 template <class GeometryOf>
 inline bool make_fast_geometry(const FastForm& form, void* const* params,
                                const GeometryOf& geometry_of,
@@ -129,6 +130,38 @@ inline void** make_fast_arguments(const FastForm& form, void** params,
     for (uint32_t k = 0; k < 8; ++k) room[i + k] = params[form.arguments[i + k]];
   }
   return room;
+}
+
+// Composes what a decision whose checks hold is launched with: the geometry, in the plain order, and
+// the arguments, which may be in `room`. FastWay::direct. False: as for make_fast_geometry().
+template <class GeometryOf>
+inline bool compose_direct(const FastForm& form, void** params, const GeometryOf& geometry_of,
+                           uint32_t (&geometry)[kPlainGeometryCount],
+                           void* (&room)[kMaxFastArguments], void*** arguments) {
+  if (!make_fast_geometry(form, params, geometry_of, geometry)) return false;
+  *arguments = make_fast_arguments(form, params, room);
+  return true;
+}
+
+// The same for FastWay::computed. False: a value cannot be computed or is out of range.
+inline bool compose_computed(const Decision& decision, const LaunchView& view,
+                             uint32_t (&geometry)[kPlainGeometryCount], void** pointers,
+                             int64_t* values, void*** arguments) {
+  __builtin_memcpy(geometry, decision.fast.geometry, sizeof geometry);
+  for (uint32_t left = decision.fast.has_dynamic; left != 0; left &= left - 1) {
+    const auto index = static_cast<uint32_t>(__builtin_ctz(left));
+    const uint32_t target = index == kSharedMem ? kPlainSharedMem : index;
+    if (!compute_dimension(decision, index, view, &geometry[target])) return false;
+  }
+  return choose_arguments(decision, view, pointers, values, arguments);
+}
+
+// Adds a cluster of one block to a geometry in the plain order.
+inline void widen_geometry(const uint32_t (&plain)[kPlainGeometryCount],
+                           uint32_t (&geometry)[kGeometryCount]) {
+  __builtin_memcpy(geometry, plain, kPlainSharedMem * sizeof *plain);
+  for (uint32_t i = kClusterX; i <= kClusterZ; ++i) geometry[i] = 1;
+  geometry[kSharedMem] = plain[kPlainSharedMem];
 }
 
 }  // namespace fibshim

@@ -1,7 +1,5 @@
 #include "shim/plan/plan.h"
 
-#include <string.h>
-
 #include "shim/abi/program.h"
 #include "shim/plan/fast_plan.h"
 
@@ -132,10 +130,9 @@ void plan_decided(const Candidate& candidate, const Decision& decision, Mode mod
   }
   if (decision.kind != DecisionKind::ready) return;
   const LaunchView& view = request.view;
-  const Binding& binding = *decision.binding;
-  const bool holds =
-      solution_holds(decision, view) && compute_geometry(decision, view, plan->geometry) &&
-      (binding.is_identity != 0 || compute_arguments(decision, view, plan->pointers, plan->values));
+  const bool holds = solution_holds(decision, view) &&
+                     compute_geometry(decision, view, plan->geometry) &&
+                     choose_arguments(decision, view, plan->pointers, plan->values, &plan->params);
   if (!holds) {
     plan->outcome = Outcome::fallback_where;
   } else if (request.must_keep_kernel) {
@@ -144,7 +141,6 @@ void plan_decided(const Candidate& candidate, const Decision& decision, Mode mod
     plan->outcome = Outcome::observed;
   } else {
     plan->action = LaunchAction::redirect;
-    plan->params = binding.is_identity != 0 ? const_cast<void**>(view.params) : plan->pointers;
   }
 }
 
@@ -235,12 +231,7 @@ bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const
   }
   if (has_cluster(plan)) {
     if (count == kMaxAttributes) return false;
-    CUlaunchAttribute& cluster = out[count++];
-    memset(&cluster, 0, sizeof cluster);
-    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    cluster.value.clusterDim.x = plan.geometry[kClusterX];
-    cluster.value.clusterDim.y = plan.geometry[kClusterY];
-    cluster.value.clusterDim.z = plan.geometry[kClusterZ];
+    out[count++] = cluster_attribute(plan.geometry);
   }
   *out_count = count;
   return true;

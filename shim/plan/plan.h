@@ -75,6 +75,13 @@ bool compute_dimension(const Decision& decision, uint32_t index, const LaunchVie
                        uint32_t* out);
 bool compute_arguments(const Decision& decision, const LaunchView& view, void** pointers,
                        int64_t* values);
+// The same, unless the replacement takes the original's arguments unchanged.
+inline bool choose_arguments(const Decision& decision, const LaunchView& view, void** pointers,
+                             int64_t* values, void*** arguments) {
+  const bool is_identity = decision.binding->is_identity != 0;
+  *arguments = is_identity ? const_cast<void**>(view.params) : pointers;
+  return is_identity || compute_arguments(decision, view, pointers, values);
+}
 
 // Returns what a launch with such a decision is counted as, if nothing else prevents it.
 Outcome outcome_of(DecisionKind kind);
@@ -136,6 +143,13 @@ AttributeRule rule_of(CUlaunchAttributeID id);
 
 inline constexpr unsigned kMaxAttributes = 32;
 
+inline CUlaunchAttribute cluster_attribute(const uint32_t* geometry) {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {geometry[kClusterX], geometry[kClusterY], geometry[kClusterZ]};
+  return attribute;
+}
+
 // Copies the host's attributes that apply to the replacement; adds its cluster. False: too many.
 bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const LaunchPlan& plan,
                      CUlaunchAttribute (&out)[kMaxAttributes], unsigned* out_count);
@@ -154,6 +168,18 @@ void put_geometry(const uint32_t* geometry, Target* target) {
   target->blockDimY = geometry[kBlockY];
   target->blockDimZ = geometry[kBlockZ];
   target->sharedMemBytes = geometry[kSharedMem];
+}
+
+// The reverse. Writes no cluster.
+template <class Source>
+void get_geometry(const Source& source, uint32_t* geometry) {
+  geometry[kGridX] = source.gridDimX;
+  geometry[kGridY] = source.gridDimY;
+  geometry[kGridZ] = source.gridDimZ;
+  geometry[kBlockX] = source.blockDimX;
+  geometry[kBlockY] = source.blockDimY;
+  geometry[kBlockZ] = source.blockDimZ;
+  geometry[kSharedMem] = source.sharedMemBytes;
 }
 
 inline bool has_cluster(const LaunchPlan& plan) { return plan.decision->binding->has_cluster != 0; }

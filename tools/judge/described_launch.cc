@@ -174,7 +174,10 @@ std::string DescribedLaunch::find_fast_difference(const LaunchPlan& plan, bool i
       read_fast_key(candidate_.fast_key, view.params) != decision.first_key) {
     return "reads another key";
   }
-  uint32_t geometry[kPlainGeometryCount];
+  uint32_t plain[kPlainGeometryCount];
+  void* room[kMaxFastArguments];
+  void** arguments;
+  auto** const params = const_cast<void**>(view.params);
   const auto geometry_of = [&](uint32_t i) { return view.geometry[i]; };
   const Choices& choices = plan.uncached.choices;
   if (is_choice && choices.is_fast &&
@@ -182,23 +185,21 @@ std::string DescribedLaunch::find_fast_difference(const LaunchPlan& plan, bool i
     return "chooses another solution";
   }
   const bool holds = fast_checks_hold(form.checks, view.params) &&
-                     make_fast_geometry(form, view.params, geometry_of, geometry);
+                     compose_direct(form, params, geometry_of, plain, room, &arguments);
   if (holds != (plan.action == LaunchAction::redirect)) {
     return holds ? "launches what the plan does not" : "does not launch what the plan does";
   }
   if (!holds) return "";
-  for (uint32_t i = 0; i < kPlainGeometryCount; ++i) {
-    const uint32_t index = i == kPlainSharedMem ? uint32_t{kSharedMem} : i;
-    if (geometry[i] == plan.geometry[index]) continue;
-    return fmt::format("makes {} {}, not {}", kGeometry[index].name, geometry[i],
-                       plan.geometry[index]);
+  uint32_t geometry[kGeometryCount];
+  widen_geometry(plain, geometry);
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    if (geometry[i] == plan.geometry[i]) continue;
+    return fmt::format("makes {} {}, not {}", kGeometry[i].name, geometry[i], plan.geometry[i]);
   }
-  void* room[kMaxFastArguments];
-  void* const* const made = make_fast_arguments(form, const_cast<void**>(view.params), room);
-  const auto arguments = decision.binding->arguments;
-  for (uint32_t i = 0; i < arguments.count; ++i) {
-    const size_t size = decision.snapshot->begin(arguments)[i].size;
-    if (memcmp(made[i], plan.params[i], size) != 0) {
+  const auto maps = decision.binding->arguments;
+  for (uint32_t i = 0; i < maps.count; ++i) {
+    const size_t size = decision.snapshot->begin(maps)[i].size;
+    if (memcmp(arguments[i], plan.params[i], size) != 0) {
       return fmt::format("passes another argument {}", i);
     }
   }

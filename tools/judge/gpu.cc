@@ -7,6 +7,8 @@
 #include <cudaTypedefs.h>
 #include <fmt/format.h>
 
+#include "shim/plan/plan.h"
+
 namespace fibshim::judge {
 
 // One row for each function: member and type, and the name that libcuda exports.
@@ -199,20 +201,11 @@ Result<void> Gpu::fill8(CUdeviceptr to, uint8_t value, size_t bytes) {
 Result<void> Gpu::launch(CUfunction kernel, const Launch& launch) {
   std::vector<void*> params;
   for (const auto& param : launch.params) params.push_back(const_cast<uint8_t*>(param.data()));
-  CUlaunchAttribute cluster{};
-  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim = {launch.geometry[kClusterX], launch.geometry[kClusterY],
-                              launch.geometry[kClusterZ]};
+  CUlaunchAttribute cluster = cluster_attribute(launch.geometry.data());
   const bool has_cluster =
       launch.geometry[kClusterX] * launch.geometry[kClusterY] * launch.geometry[kClusterZ] != 1;
   CUlaunchConfig config{};
-  config.gridDimX = launch.geometry[kGridX];
-  config.gridDimY = launch.geometry[kGridY];
-  config.gridDimZ = launch.geometry[kGridZ];
-  config.blockDimX = launch.geometry[kBlockX];
-  config.blockDimY = launch.geometry[kBlockY];
-  config.blockDimZ = launch.geometry[kBlockZ];
-  config.sharedMemBytes = launch.geometry[kSharedMem];
+  put_geometry(launch.geometry.data(), &config);
   config.hStream = driver_->stream;
   config.attrs = has_cluster ? &cluster : nullptr;
   config.numAttrs = has_cluster ? 1 : 0;

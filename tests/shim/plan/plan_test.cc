@@ -158,18 +158,20 @@ class OneLaunch {
     if (decision.way == Way::original) {
       return Planned{LaunchAction::original, outcome_of(decision.kind), {}, {}};
     }
-    uint32_t geometry[kPlainGeometryCount];
+    uint32_t plain[kPlainGeometryCount];
     void* room[kMaxFastArguments];
+    void** arguments;
     const uint32_t* const given = request_.view.geometry;
     const auto geometry_of = [&](uint32_t i) {
       return i == kPlainSharedMem ? given[kSharedMem] : given[i];
     };
-    if (!make_fast_geometry(decision.fast, pointers_, geometry_of, geometry)) return std::nullopt;
-    void** const arguments = make_fast_arguments(decision.fast, pointers_, room);
+    if (!compose_direct(decision.fast, pointers_, geometry_of, plain, room, &arguments)) {
+      return std::nullopt;
+    }
     Planned out = {LaunchAction::redirect, Outcome::hit, {}, {}};
-    for (uint32_t i = 0; i < kPlainSharedMem; ++i) out.geometry[i] = geometry[i];
-    for (uint32_t i = kClusterX; i <= kClusterZ; ++i) out.geometry[i] = 1;
-    out.geometry[kSharedMem] = geometry[kPlainSharedMem];
+    uint32_t geometry[kGeometryCount];
+    widen_geometry(plain, geometry);
+    memcpy(out.geometry.data(), geometry, sizeof geometry);
     const Binding& binding = *decision.binding;
     for (uint32_t i = 0; i < binding.arguments.count; ++i) {
       out.arguments.push_back(read(arguments[i], size_of_argument(binding, i)));
