@@ -6,6 +6,7 @@
 #include "loader/compile/read_rewrite.h"
 #include "loader/compile/tensors.h"
 #include "shim/abi/folder_list.h"
+#include "shim/abi/hash.h"
 
 namespace fibshim {
 namespace {
@@ -315,10 +316,8 @@ class Binder {
   // share includes a smaller one.
   void bind_share() {
     constexpr uint64_t kModulus = 2147483647;  // prime, and below it no product overflows
-    uint64_t hash = 0xcbf29ce484222325u;       // FNV-1a
-    for (const char byte : definition_.name.name) {
-      hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-    }
+    const std::string& text = definition_.name.name;
+    const uint64_t hash = hash_bytes(kEmptyHash, text.data(), text.size());
     std::string number = std::to_string(hash % kModulus);
     for (const DefinitionAxis& axis : definition_.axes) {
       const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));

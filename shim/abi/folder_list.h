@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shim/abi/hash.h"
+
 namespace fibshim {
 
 inline constexpr char kFolderSeparator = ':';
@@ -48,7 +50,7 @@ inline uint32_t strip_share(const char* folder, size_t* length) {
 // Mixes st_dev or st_ino of several folders into one number. Starting from 0, that of a single
 // folder stays its own.
 constexpr uint64_t mix_identity(uint64_t of_those_before, uint64_t next) {
-  return of_those_before * 0x9e3779b97f4a7c15u + next;
+  return of_those_before * kHashFactor + next;
 }
 
 }  // namespace fibshim

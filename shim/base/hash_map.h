@@ -7,16 +7,16 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "shim/abi/hash.h"
 #include "shim/base/pool.h"
 
 namespace fibshim {
 
-// Makes a key from a text: FNV-1a.
+// Makes a key from a text.
 inline uint64_t hash_of_text(const char* text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
-  return hash;
+  return hash_bytes(kEmptyHash, text, strlen(text));
 }
 
 template <class Node>
@@ -73,7 +73,7 @@ class HashMap {
 
  private:
   Node** bucket_of(uint64_t key) const {
-    return &buckets_[(key * 0x9e3779b97f4a7c15u >> 32) & (capacity_ - 1)];
+    return &buckets_[(key * kHashFactor >> 32) & (capacity_ - 1)];
   }
 
   // If there is no memory for more buckets the chains get longer.

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "shim/abi/hash.h"
 #include "shim/driver/driver.h"
 
 namespace fibshim {
@@ -23,7 +24,7 @@ Variant* g_buried;
 constinit std::atomic<uint64_t> g_ended_streams{0};
 
 std::atomic<Slot*>& bucket_of(uintptr_t handle) {
-  return g_buckets[(handle * uint64_t{0x9e3779b97f4a7c15} >> 40) & (kBuckets - 1)];
+  return g_buckets[(handle * kHashFactor >> 40) & (kBuckets - 1)];
 }
 
 Slot* find_slot(uintptr_t handle) {

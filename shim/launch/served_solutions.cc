@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shim/abi/control_format.h"
+#include "shim/abi/hash.h"
 #include "shim/abi/snapshot.h"
 #include "shim/counters/counters.h"
 #include "shim/registry/decisions.h"
@@ -39,18 +40,10 @@ uint32_t first_of(uint32_t series) {
   return first == kBeingWritten ? 0 : first;
 }
 
-uint64_t add_to_hash(uint64_t hash, const void* bytes, size_t count) {
-  // FNV-1a
-  for (size_t i = 0; i < count; ++i) {
-    hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001b3u;
-  }
-  return hash;
-}
-
 uint64_t identity_of(const Snapshot& snapshot, const Solution& solution) {
-  uint64_t hash = add_to_hash(0xcbf29ce484222325u, snapshot.digest, sizeof snapshot.digest);
+  uint64_t hash = hash_bytes(kEmptyHash, snapshot.digest, sizeof snapshot.digest);
   for (const Offset at : {solution.definition, solution.name}) {
-    hash = add_to_hash(hash, snapshot.text(at), strlen(snapshot.text(at)) + 1);
+    hash = hash_bytes(hash, snapshot.text(at), strlen(snapshot.text(at)) + 1);
   }
   return hash | 1;
 }

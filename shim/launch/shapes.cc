@@ -1,17 +1,14 @@
 #include "shim/launch/shapes.h"
 
+#include "shim/abi/hash.h"
 #include "shim/abi/program.h"
 #include "shim/counters/counters.h"
 
 namespace fibshim {
 namespace {
 
-// splitmix64
 uint64_t add_value(uint64_t hash, int64_t value) {
-  uint64_t bits = (hash ^ static_cast<uint64_t>(value)) + 0x9e3779b97f4a7c15u;
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return bits ^ bits >> 31;
+  return scramble((hash ^ static_cast<uint64_t>(value)) + kHashFactor);
 }
 
 uint64_t hash_of_key(const Decision& decision, uint32_t count) {

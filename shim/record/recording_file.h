@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/abi/hash.h"
 #include "shim/abi/recorder_api.h"
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
@@ -81,11 +82,6 @@ inline RecordingHeader* header() {
 }
 
 inline void add(uint64_t* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-
-inline uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
-  return hash ^ (hash >> 32);
-}
 
 // Requires the lock. Makes the file at the first call. Null: there is no recording.
 char* ensure_file();

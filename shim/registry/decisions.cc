@@ -170,11 +170,8 @@ void seed_samples() {
 }
 
 uint32_t draw_sample(uint32_t interval) {
-  // splitmix64
-  uint64_t bits = g_sample_state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return static_cast<uint32_t>((bits ^ bits >> 31) % (uint64_t{interval} * 2 - 1)) + 1;
+  const uint64_t bits = scramble(g_sample_state.fetch_add(kHashFactor, std::memory_order_relaxed));
+  return static_cast<uint32_t>(bits % (uint64_t{interval} * 2 - 1)) + 1;
 }
 
 void sample_decision(Decision* decision, uint32_t interval) {

@@ -10,6 +10,7 @@
 // tests/model/decisions.pml models this and is checked exhaustively.
 #pragma once
 
+#include "shim/abi/hash.h"
 #include "shim/registry/record.h"
 
 namespace fibshim {
@@ -28,8 +29,7 @@ struct DecisionTable {
 inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   uint64_t hash = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    hash = (hash ^ static_cast<uint64_t>(key[i])) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
+    hash = mix(hash, static_cast<uint64_t>(key[i]));
   }
   return static_cast<uint32_t>(hash);
 }

@@ -24,6 +24,7 @@
 // fits adds its record, candidates and symbol.
 #pragma once
 
+#include "shim/abi/hash.h"
 #include "shim/registry/record.h"
 
 namespace fibshim {
@@ -95,7 +96,6 @@ inline uint64_t handle_changes() { return g_handle_changes.load(std::memory_orde
 
 // Fibonacci hashing, since handles are heap addresses with similar low and high bits. The shift is
 // constant: tables have up to 2^32 slots of 2^4 bytes.
-inline constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
 inline uint64_t first_place(uintptr_t handle) {
   return static_cast<uint64_t>(handle) * kHashFactor >> 28;
 }
