@@ -14,11 +14,12 @@
 #include "shim/abi/settings.h"
 #include "shim/abi/snapshot.h"
 
+struct CUctx_st;
 struct CUstream_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kRecorderApiVersion = 4;
+inline constexpr uint32_t kRecorderApiVersion = 5;
 
 struct EventPair;
 struct KeptTensors;
@@ -46,6 +47,8 @@ struct RecorderHost {
   void (*find_origin)(const void* record, KernelOrigin* out);
   // Returns the driver's own function, never a hook. Null: the driver lacks it or is not loaded.
   void* (*find_driver_function)(const char* name);
+  // Null: the driver does not report it.
+  CUctx_st* (*context_of_stream)(CUstream_st* stream);
   // libc's own dlopen and dlsym, not the shim's hooks.
   void* (*open_library)(const char* path, int mode);
   void* (*find_symbol)(void* library, const char* name);

@@ -198,8 +198,6 @@ PinnedExecs::~PinnedExecs() {
   }
 }
 
-bool PinnedExecs::has_ended(const Exec& exec) { return exec.originals == nullptr; }
-
 void bury_variant(Variant* variant) {
   if (variant == nullptr) return;
   MutexGuard guard(g_lock);

@@ -109,8 +109,6 @@ class PinnedExecs {
 
   size_t count() const { return execs_.count(); }
   Exec* operator[](size_t index) const { return execs_[index]; }
-  // True if the exec has no originals, or is ending: no variant can be made. Requires its lock.
-  static bool has_ended(const Exec& exec);
 
  private:
   Block<Exec*> execs_;

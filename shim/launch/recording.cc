@@ -73,6 +73,7 @@ void start_recording(const RecorderApi& recorder, const Snapshot& snapshot) {
             read_recording_settings,
             find_origin,
             find_driver_function,
+            context_of_stream,
             real_dlopen(),
             real_dlsym()};
   g_recorder = &recorder;

@@ -48,7 +48,6 @@ void quarantine_identity(uint64_t identity);
 uint32_t quarantine_count();
 
 bool is_series_quarantined(uint32_t series);
-uint32_t quarantine_count();
 
 // Ends all quarantines. Called before a folder is put in force: all its solutions are tried.
 void end_quarantines();

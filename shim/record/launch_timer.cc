@@ -34,15 +34,13 @@ std::atomic<uint32_t> g_next_pair;  // where the next collection begins
 std::atomic<uint32_t> g_generation;
 
 // The driver's functions. A driver that lacks one is too old to report kernel parameters.
-#define FIBSHIM_TIMER_FUNCTIONS(CALL)                       \
-  CALL(cuEventCreate, PFN_cuEventCreate_v2000)              \
-  CALL(cuEventRecord, PFN_cuEventRecord_v2000)              \
-  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                \
-  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)    \
-  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)         \
-  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)          \
-  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000) \
-  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)            \
+#define FIBSHIM_TIMER_FUNCTIONS(CALL)                    \
+  CALL(cuEventCreate, PFN_cuEventCreate_v2000)           \
+  CALL(cuEventRecord, PFN_cuEventRecord_v2000)           \
+  CALL(cuEventQuery, PFN_cuEventQuery_v2000)             \
+  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000) \
+  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)      \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)       \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 #define CALL(name, type) std::atomic<type> g_##name;
@@ -139,22 +137,12 @@ EventPair* claim_pair(CUcontext context) {
   return nullptr;
 }
 
-bool is_capturing(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return DRIVER(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // Returns the current context if the stream belongs to it, else null. Events are made in the
 // current context.
 CUcontext context_for(CUstream stream) {
   CUcontext current = nullptr;
   if (DRIVER(cuCtxGetCurrent)(&current) != CUDA_SUCCESS) return nullptr;
-  const bool is_default =
-      stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  CUcontext own = nullptr;
-  if (is_default) return current;
-  return DRIVER(cuStreamGetCtx)(stream, &own) == CUDA_SUCCESS && own == current ? current : nullptr;
+  return g_host->context_of_stream(stream) == current ? current : nullptr;
 }
 
 uint64_t now_ns() {
@@ -206,7 +194,7 @@ void collect_time(EventPair& pair) {
 void start_timer(const RecorderHost& host) { g_host = &host; }
 
 EventPair* begin_timing(CUstream stream) {
-  if (!find_functions() || is_capturing(stream)) return nullptr;
+  if (!find_functions()) return nullptr;
   const RelaxedCapture relaxed;
   const CUcontext context = context_for(stream);
   EventPair* const pair = context == nullptr ? nullptr : claim_pair(context);

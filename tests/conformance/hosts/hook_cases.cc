@@ -816,28 +816,6 @@ void loads_a_library(const Gpu& gpu, Load load, const char* source) {
   runs_curated(gpu, gpu.kernel(library));
 }
 
-void links_an_image(const Gpu& gpu) {
-  int major = 0;
-  int minor = 0;
-  OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                 gpu.device()));
-  OK(cuda().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                                 gpu.device()));
-  const std::string name = "conform.sm_" + std::to_string(major * 10 + minor) + ".cubin";
-  std::vector<char> cubin = image(name);
-  CUlinkState state = nullptr;
-  OK(cuda().cuLinkCreate_v2(0, nullptr, nullptr, &state));
-  OK(cuda().cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, cubin.data(), cubin.size(), "conform", 0,
-                             nullptr, nullptr));
-  void* linked = nullptr;
-  size_t bytes = 0;
-  OK(cuda().cuLinkComplete(state, &linked, &bytes));
-  CUmodule module = nullptr;
-  OK(cuda().cuModuleLoadData(&module, linked));
-  OK(cuda().cuLinkDestroy(state));
-  runs_curated(gpu, gpu.function(module));
-}
-
 HOOK(cuGetProcAddress) {
   void* found = nullptr;
   OK(cuda().cuGetProcAddress("cuLaunchKernel", &found, 4000, 0));
@@ -866,7 +844,6 @@ HOOK(cuLibraryLoadData) { loads_a_library(gpu, cuda().cuLibraryLoadData, image(k
 HOOK(cuLibraryLoadFromFile) {
   loads_a_library(gpu, cuda().cuLibraryLoadFromFile, data_path(kImage).c_str());
 }
-HOOK(cuLinkComplete) { links_an_image(gpu); }
 HOOK(cuModuleGetFunction) {
   CUfunction function = nullptr;
   OK(cuda().cuModuleGetFunction(&function, gpu.load_module(), kStep));

@@ -408,3 +408,25 @@ GPU_CASE(wrapped_image) {
   OK(gpu.launch(gpu.kernel(library), 1));
   gpu.finish({.curated1 = 1}, {.hit = 1});
 }
+
+GPU_CASE(linked_image) {
+  int major = 0;
+  int minor = 0;
+  OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                 gpu.device()));
+  OK(cuda().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                 gpu.device()));
+  std::vector<char> cubin = image("conform.sm_" + std::to_string(major * 10 + minor) + ".cubin");
+  CUlinkState state = nullptr;
+  OK(cuda().cuLinkCreate_v2(0, nullptr, nullptr, &state));
+  OK(cuda().cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, cubin.data(), cubin.size(), "conform", 0,
+                             nullptr, nullptr));
+  void* linked = nullptr;
+  size_t bytes = 0;
+  OK(cuda().cuLinkComplete(state, &linked, &bytes));
+  CUmodule module = nullptr;
+  OK(cuda().cuModuleLoadData(&module, linked));
+  OK(cuda().cuLinkDestroy(state));
+  OK(gpu.launch(gpu.function(module), 1));
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
