@@ -52,12 +52,12 @@ class Binder {
   }
 
  private:
-  std::string whose() const {
+  std::string pair_text() const {
     return "pattern " + in_quotes(pattern_.label) + ", solution " + in_quotes(solution_.name.name);
   }
 
   void refuse(Rule rule, Mark mark, const std::string& why) {
-    diagnostics_->add(rule, mark, whose() + ": " + why);
+    diagnostics_->add(rule, mark, pair_text() + ": " + why);
     if (binding_.state == BindingState::refused) return;
     binding_.state = BindingState::refused;
     binding_.reason = why;
@@ -82,7 +82,7 @@ class Binder {
                    std::to_string(axis.value));
       } else if (!known && !pin.is_pinned && !pattern_.is_tied_to_name(axis.name)) {
         diagnostics_->add(Rule::unpinned_axis, value->mark,
-                          whose() + ": the definition fixes " + in_quotes(axis.name) + " to " +
+                          pair_text() + ": the definition fixes " + in_quotes(axis.name) + " to " +
                               std::to_string(axis.value) +
                               ", which neither the name nor a \"where\" ensures",
                           "add \"" + axis.name + " == " + std::to_string(axis.value) +
@@ -153,7 +153,7 @@ class Binder {
     const std::string why = "kernel " + in_quotes(solution_.kernel.name) + " takes " +
                             std::to_string(size) + " bytes for " + in_quotes(argument.name) +
                             ", but it is " + found;
-    diagnostics_->add(Rule::kernel_params, argument.mark, whose() + ": " + why);
+    diagnostics_->add(Rule::kernel_params, argument.mark, pair_text() + ": " + why);
     if (binding_.state != BindingState::ready) return;
     binding_.state = BindingState::broken;
     binding_.reason = why;
@@ -386,10 +386,10 @@ class Binder {
     const auto dropped = find_dropped_scalars();
     for (const PatternValue& value : pattern_.values) {
       if (dropped.count(value.name) == 0) continue;
-      diagnostics_->add(
-          Rule::dropped_scalar, value.mark,
-          whose() + ": the original takes " + in_quotes(value.name) + ", which the solution drops",
-          "take it as an argument, or pin its value with \"where\"");
+      diagnostics_->add(Rule::dropped_scalar, value.mark,
+                        pair_text() + ": the original takes " + in_quotes(value.name) +
+                            ", which the solution drops",
+                        "take it as an argument, or pin its value with \"where\"");
     }
   }
 

@@ -89,7 +89,7 @@ std::string path_of(int fd) {
 class Walk {
  public:
   // Returns an errno or 0. A relative path starts at the working directory.
-  int go(const std::string& path) {
+  int follow(const std::string& path) {
     std::string rest = path;
     if (path.empty()) return ENOENT;
     if (path[0] != '/') {
@@ -121,7 +121,7 @@ class Walk {
     return 0;
   }
 
-  std::vector<WayStep> take_steps() { return std::move(steps_); }
+  std::vector<WayStep> move_steps_out() { return std::move(steps_); }
 
   // The path of the file, with links resolved: the names that the walk followed. After a link of
   // /proc there are no such names, and the kernel is asked.
@@ -238,14 +238,14 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
 
 Result<FileOnWay> read_with_way(const std::string& path, size_t max_bytes) {
   Walk walk;
-  if (const int error = walk.go(path)) {
+  if (const int error = walk.follow(path)) {
     return cannot_read(path, error_words(error), code_of(error));
   }
   const FileDescriptor file = walk.open_last(kReadFlags);
   if (!file) return cannot_read(path, error_words(errno), code_of(errno));
   auto content = read_all(file, max_bytes);
   if (!content) return cannot_read(path, content.error().message);
-  return FileOnWay{std::move(*content), walk.take_steps()};
+  return FileOnWay{std::move(*content), walk.move_steps_out()};
 }
 
 bool is_lfs_pointer(std::string_view bytes) {
@@ -255,7 +255,7 @@ bool is_lfs_pointer(std::string_view bytes) {
 Result<RootFolder> RootFolder::open(const std::string& path) {
   const auto failed = [](int error) { return fail(code_of(error), error_words(error)); };
   Walk walk;
-  if (const int error = walk.go(path)) return failed(error);
+  if (const int error = walk.follow(path)) return failed(error);
   RootFolder root;
   root.fd_ = walk.open_last(O_RDONLY | O_DIRECTORY);
   struct stat status {};
@@ -265,7 +265,7 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
   root.stamp_ = stamp_of(status, root.fd_.get());
   root.device_ = status.st_dev;
   root.inode_ = status.st_ino;
-  root.way_ = walk.take_steps();
+  root.way_ = walk.move_steps_out();
   return root;
 }
 

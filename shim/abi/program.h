@@ -92,7 +92,7 @@ inline bool load_field(const LaunchView& launch, const Step& step, int64_t* out)
 inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a == INT64_MIN); }
 
 // Steps to the next if it does the same: without a jump that depends on what it does.
-inline bool goes_on(const Step** step, const Step* end) {
+inline bool step_to_same_op(const Step** step, const Step* end) {
   const Step* const next = *step + 1;
   if (next == end || next->op != (*step)->op) return false;
   *step = next;
@@ -103,7 +103,7 @@ inline bool goes_on(const Step** step, const Step* end) {
 
 // Whether what a step reads of parameters is there. `contains(index, offset, bytes)`: whether a parameter has these bytes.
 template <class Contains>
-bool reads_what_is_there(const Step& step, const Contains& contains) {
+bool reads_existing_params(const Step& step, const Contains& contains) {
   if (step.op == Op::load_field || step.op == Op::require_field) {
     const Field field = program_detail::field_of(step);
     if (!contains(field.index, field.offset, size_of(field.type))) return false;
@@ -137,12 +137,12 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
         do {
           const char* at = static_cast<const char*>(launch.params[step->index]) + step->offset;
           if ((read_bytes<int64_t>(at) & step->imm) != 0) return false;
-        } while (goes_on(&step, end));
+        } while (step_to_same_op(&step, end));
         break;
       case Op::require_equal:
         do {
           if (!load_param(launch, *step, &value) || value != step->imm) return false;
-        } while (goes_on(&step, end));
+        } while (step_to_same_op(&step, end));
         break;
       case Op::require_unequal:
         if (!load_param(launch, *step, &value) || value == step->imm) return false;
@@ -163,7 +163,7 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
           if (!load_param(launch, *step, &value) || !load_field(launch, *step, &other))
             return false;
           if (value != other) return false;
-        } while (goes_on(&step, end));
+        } while (step_to_same_op(&step, end));
         break;
       }
       case Op::require:

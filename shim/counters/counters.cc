@@ -238,7 +238,7 @@ void count_many_slowly(CounterIndex index, uint64_t number) {
 }
 
 // Only the sum over all shards matters, so shard 0 may go below zero.
-void take_back_slowly(CounterIndex index) {
+void uncount_slowly(CounterIndex index) {
   uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
   if (shared != nullptr) __atomic_fetch_sub(shared + index, 1, __ATOMIC_RELAXED);
 }

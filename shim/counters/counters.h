@@ -77,13 +77,13 @@ inline void count_many(CounterIndex index, uint64_t number) {
 }
 
 // Subtracts one that this thread has added.
-void take_back_slowly(CounterIndex index);
-inline void take_back(CounterIndex index) {
+void uncount_slowly(CounterIndex index);
+inline void uncount(CounterIndex index) {
   uint64_t* const counters = t_counters;
   if (__builtin_expect(counters != nullptr, 1)) {
     add_in_order(counters + index, -1);
   } else {
-    take_back_slowly(index);
+    uncount_slowly(index);
   }
 }
 

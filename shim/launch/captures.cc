@@ -61,16 +61,16 @@ CUdevice primary_device_of(CUcontext context) {
 }
 
 // Call when a capture has ended.
-void stop_slowing() {
+void count_ended_capture() {
   g_active_captures.fetch_sub(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
-  let_on_fast_side();
+  resume_fast_side();
 }
 
 // Returns true if this call has ended it, and not another thread.
 bool end_capture(Capture* capture, uintptr_t stream) {
   if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
-  stop_slowing();
+  count_ended_capture();
   return true;
 }
 
@@ -90,7 +90,7 @@ void end_captures(Is is) {
 void record_capture(CUstream stream, bool is_per_thread_stream) {
   g_active_captures.fetch_add(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
-  keep_off_fast_side();
+  suspend_fast_side();
   const StreamKey key = key_of(stream, is_per_thread_stream);
   const CUcontext context = context_of_stream(reinterpret_cast<CUstream>(key.stream));
   const CUdevice device = primary_device_of(context);
@@ -151,7 +151,7 @@ void end_captures_of_primary_context(CUdevice device, bool is_reset) {
 
 void end_captures_in_child() {
   for (Capture& capture : g_captures) capture.stream.store(kFree, std::memory_order_relaxed);
-  while (g_active_captures.load(std::memory_order_relaxed) > 0) stop_slowing();
+  while (g_active_captures.load(std::memory_order_relaxed) > 0) count_ended_capture();
 }
 
 }  // namespace fibshim

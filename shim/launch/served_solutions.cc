@@ -66,7 +66,7 @@ bool add_of_job(uint64_t identity) {
   return false;
 }
 
-void obey_job(uint32_t series) {
+void quarantine_for_job(uint32_t series) {
   if (!quarantine_solution(series, false)) return;
   const char* pattern = nullptr;
   const char* definition = nullptr;
@@ -77,7 +77,7 @@ void obey_job(uint32_t series) {
               definition, solution_of_series(series), job_label());
 }
 
-bool tells_of_the_solution(CUresult result) {
+bool is_fault_of_solution(CUresult result) {
   switch (result) {
     case CUDA_ERROR_NOT_INITIALIZED:
     case CUDA_ERROR_DEINITIALIZED:
@@ -108,7 +108,7 @@ void record_solution(uint32_t series, const Snapshot& snapshot, const Solution& 
   while (end <= series && !g_end.compare_exchange_weak(end, series + 1)) {
   }
   // quarantine_identity() finds this series for identities that are added from now on.
-  if (is_of_job(served.identity)) obey_job(series);
+  if (is_of_job(served.identity)) quarantine_for_job(series);
 }
 
 const char* solution_of_series(uint32_t series) {
@@ -118,7 +118,7 @@ const char* solution_of_series(uint32_t series) {
 void record_failure(uint32_t series, CUresult result) {
   const uint32_t limit = quarantine_limit();
   const uint32_t first = first_of(series);
-  if (limit == 0 || first == 0 || !tells_of_the_solution(result)) return;
+  if (limit == 0 || first == 0 || !is_fault_of_solution(result)) return;
   Served& served = g_served[first];
   if (served.failures.fetch_add(1, std::memory_order_relaxed) + 1 != limit) return;
   if (!quarantine_solution(series, false)) return;
@@ -159,7 +159,7 @@ void quarantine_identity(uint64_t identity) {
   if (!add_of_job(identity)) return;
   const uint32_t end = g_end.load();
   for (uint32_t series = 0; series < end; ++series) {
-    if (first_of(series) != 0 && g_served[series].identity == identity) obey_job(series);
+    if (first_of(series) != 0 && g_served[series].identity == identity) quarantine_for_job(series);
   }
 }
 

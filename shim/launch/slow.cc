@@ -192,7 +192,7 @@ CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function,
 }
 
 bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back) {
-  take_back(hit);
+  uncount(hit);
   const uint32_t series = series_of_counter(hit);
   count(counter_of(series, falls_back ? Outcome::error_fallback : Outcome::error));
   if (find_sticky_error(result) != nullptr) {

@@ -16,7 +16,7 @@ struct Params {
   bool contain_all_of(const Snapshot& snapshot, Program program) const {
     const Step* const steps = snapshot.begin(program);
     for (uint32_t i = 0; i < program.count; ++i) {
-      if (!reads_what_is_there(steps[i], [this](uint32_t index, uint32_t offset, uint32_t bytes) {
+      if (!reads_existing_params(steps[i], [this](uint32_t index, uint32_t offset, uint32_t bytes) {
             return contain(index, offset, bytes);
           })) {
         return false;

@@ -327,7 +327,7 @@ void end_launch(LaunchToRecord* launch, bool has_succeeded) {
   end_tensors(launch, has_succeeded);
   if (!has_succeeded) {
     cancel_timing(timing);
-    if (kernel != nullptr && !launch->is_node) untrace_launch();
+    if (kernel != nullptr && !launch->is_node) uncount_traced_launch();
     if (kernel != nullptr && kernel != &g_dropped_kernel) add(&kernel->failed);
     return;
   }

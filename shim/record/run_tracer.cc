@@ -124,7 +124,7 @@ void complete_buffer(void*, uint32_t, uint8_t* memory, size_t, size_t valid_byte
 
 // ---- once a second, and at the end
 
-void tell_timing(RecordedTiming timing, const char* reason) {
+void write_timing(RecordedTiming timing, const char* reason) {
   RecordingHeader* const head = header();
   if (head == nullptr) return;
   if (*reason != 0) snprintf(head->timing_reason, sizeof head->timing_reason, "%s", reason);
@@ -132,7 +132,7 @@ void tell_timing(RecordedTiming timing, const char* reason) {
 }
 
 void set_state(State state, RecordedTiming timing, const char* reason) {
-  tell_timing(timing, reason);
+  write_timing(timing, reason);
   g_tracer.state.store(state, std::memory_order_release);
 }
 
@@ -199,7 +199,7 @@ int driver_version() {
 }
 
 // Why CUPTI is not used; null: it is.
-const char* try_to_start(uint32_t* version) {
+const char* start_cupti(uint32_t* version) {
   static char reason[96];
   CuptiFunctions& cupti = g_tracer.cupti;
   if (!open_cupti(*g_tracer.host, driver_version(), &cupti))
@@ -226,7 +226,7 @@ void start() {
     return set_state(State::off, RecordedTiming::events, "");
   }
   uint32_t version = 0;
-  const char* const reason = try_to_start(&version);
+  const char* const reason = start_cupti(&version);
   if (reason == nullptr) {
     header()->cupti_version = version;
     return set_state(State::tracing, RecordedTiming::cupti, "");
@@ -262,7 +262,7 @@ void trace_launch(bool is_node) {
   if (!is_node) g_tracer.launches.fetch_add(1, std::memory_order_release);
 }
 
-void untrace_launch() { g_tracer.launches.fetch_sub(1, std::memory_order_release); }
+void uncount_traced_launch() { g_tracer.launches.fetch_sub(1, std::memory_order_release); }
 
 bool is_tracing() { return g_tracer.state.load(std::memory_order_acquire) == State::tracing; }
 

@@ -16,7 +16,7 @@ void start_tracer(const RecorderHost& host);
 // tracing. No lock may be held.
 void trace_launch(bool is_node);
 // Called for an eager launch that failed, and so never runs.
-void untrace_launch();
+void uncount_traced_launch();
 
 // True if CUPTI reports the times.
 bool is_tracing();

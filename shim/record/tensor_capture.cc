@@ -180,7 +180,7 @@ void* write_slots(void*) {
   return nullptr;
 }
 
-void CUDA_CB hand_over(void* slot) {
+void CUDA_CB hand_to_writer(void* slot) {
   static_cast<KeptTensors*>(slot)->state.store(KeptTensors::ready, std::memory_order_release);
   (void)sem_post(&g_state.wake);
 }
@@ -286,7 +286,7 @@ bool compute(const LaunchToRecord& launch, uint32_t first_step, uint32_t count, 
       return index < launch.param_count && launch.arguments[index] != nullptr &&
              offset <= launch.params[index].size && bytes <= launch.params[index].size - offset;
     };
-    if (!reads_what_is_there(step, contains)) return false;
+    if (!reads_existing_params(step, contains)) return false;
     if (step.op == Op::load_capture && launch.captures == nullptr) return false;
   }
   LaunchView view;
@@ -466,10 +466,10 @@ void end_tensors(LaunchToRecord* launch, bool has_succeeded) {
   launch->kept_tensors = nullptr;
   slot->is_discarded = slot->is_discarded || !has_succeeded;
   if (!slot->is_discarded) copy_tensors(slot, launch->stream, true);
-  if (g_state.call_host(launch->stream, hand_over, slot) == CUDA_SUCCESS) return;
+  if (g_state.call_host(launch->stream, hand_to_writer, slot) == CUDA_SUCCESS) return;
   slot->is_discarded = true;
   (void)g_state.synchronize(launch->stream);
-  hand_over(slot);
+  hand_to_writer(slot);
 }
 
 void unpin_tensors() {

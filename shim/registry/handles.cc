@@ -256,12 +256,12 @@ constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
 constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
 constinit std::atomic<uint64_t> g_handle_changes{0};
 
-void keep_off_fast_side() {
+void suspend_fast_side() {
   MutexGuard guard(g_lock);
   if (g_kept_off++ == 0) g_near_table.store(&g_empty_table.table, std::memory_order_release);
 }
 
-void let_on_fast_side() {
+void resume_fast_side() {
   MutexGuard guard(g_lock);
   if (--g_kept_off == 0) g_near_table.store(g_handle_table.load(), std::memory_order_release);
 }

@@ -165,8 +165,8 @@ void forget_owner(uintptr_t owner);
 void forget_functions();
 
 // Keep all launches off the fast side, even those of untracked kernels, and undo that. Calls nest.
-void keep_off_fast_side();
-void let_on_fast_side();
+void suspend_fast_side();
+void resume_fast_side();
 
 // Sends all launches of CUkernels to the slow side from now on, which counts by device.
 void move_kernels_to_slow_side();

@@ -77,7 +77,7 @@ Pool* find_pool(CUcontext context) {
   return nullptr;
 }
 
-void want_pool(CUcontext context) {
+void request_pool(CUcontext context) {
   for (CUcontext& wanted : g_wanted) {
     if (wanted == context) return;
     if (wanted != nullptr) continue;
@@ -200,7 +200,7 @@ bool is_any_under_way(const Pool& pool) {
 }
 
 // Passes on the result of one finished check. False: there is none.
-bool hand_on_one(bool* has_more) {
+bool report_finished_check(bool* has_more) {
   ShadowResult result;
   bool is_abandoned = false;
   {
@@ -226,16 +226,16 @@ bool hand_on_one(bool* has_more) {
 }
 
 // Returns true if more results are to come.
-bool hand_on_all() {
+bool report_finished_checks() {
   bool has_more = false;
-  while (hand_on_one(&has_more)) {
+  while (report_finished_check(&has_more)) {
   }
   return has_more;
 }
 
 bool work(bool may_call_driver) {
   if (g_host == nullptr) return false;
-  const bool has_more = hand_on_all();
+  const bool has_more = report_finished_checks();
   if (!may_call_driver) return has_more;
   bool is_wanted = false;
   {
@@ -255,11 +255,11 @@ ShadowMiss begin(ShadowCheck* check) {
   if (g_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
     return ShadowMiss::memory;
   }
-  hand_on_all();
+  report_finished_checks();
   {
     MutexGuard guard(g_lock);
     Pool* const pool = find_pool(context);
-    if (pool == nullptr) want_pool(context);
+    if (pool == nullptr) request_pool(context);
     if (pool == nullptr || !pool->is_ready) return ShadowMiss::memory;
     const ShadowMiss miss = reserve_room(pool, check);
     if (miss != ShadowMiss::none) return miss;
@@ -397,7 +397,7 @@ void end_in_graph(uint32_t number, bool was_launched) {
 // Drops pools whose memory is freed with their context. Results that have not come yet are lost.
 template <class Ends>
 void drop(const Ends& ends) {
-  (void)hand_on_all();
+  (void)report_finished_checks();
   MutexGuard making(g_making);
   MutexGuard guard(g_lock);
   for (Pool& pool : g_pools) {

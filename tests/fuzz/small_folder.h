@@ -110,7 +110,7 @@ inline void run_programs(const Snapshot& snapshot) {
     const auto fits = [&](Program program) {
       const Step* const steps = snapshot.begin(program);
       return std::all_of(steps, steps + program.count, [&](const Step& step) {
-        return reads_what_is_there(step, [&](uint32_t index, uint32_t offset, uint32_t size) {
+        return reads_existing_params(step, [&](uint32_t index, uint32_t offset, uint32_t size) {
           return index < kMaxParams &&
                  offset + size <= (index < known ? bytes[index].size() : most.size());
         });

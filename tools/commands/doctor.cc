@@ -65,7 +65,7 @@ Probe run_probe(const std::function<int()>& body) {
 }
 
 // Called in the child. Prints one line and returns `code`.
-int say(const std::string& line, int code) {
+int print_line(const std::string& line, int code) {
   fmt::print("{}", line);
   fflush(stdout);
   return code;
@@ -74,14 +74,14 @@ int say(const std::string& line, int code) {
 // Called in the child. Returns the exit code: 0, 1 without a driver, 2 without a GPU.
 int probe_driver() {
   const DriverInfo driver = ask_driver();
-  if (driver.path.empty()) return say(driver.fault, 1);
+  if (driver.path.empty()) return print_line(driver.fault, 1);
   std::string line =
       fmt::format("{}, CUDA {}.{}", driver.path, driver.version / 1000, driver.version % 1000 / 10);
-  if (!driver.fault.empty()) return say(line + "; " + driver.fault, 2);
+  if (!driver.fault.empty()) return print_line(line + "; " + driver.fault, 2);
   for (size_t i = 0; i < driver.gpus.size(); ++i) {
     line += fmt::format("; GPU {}: {} (sm_{})", i, driver.gpus[i].name, driver.gpus[i].sm);
   }
-  return say(line, 0);
+  return print_line(line, 0);
 }
 
 Finding check_driver() {
@@ -177,10 +177,10 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
                              uint32_t version) {
   const Probe probe = run_probe([&] {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return say(dlerror(), 1);
+    if (library == nullptr) return print_line(dlerror(), 1);
     const auto get_api = reinterpret_cast<const Api* (*)(uint32_t)>(dlsym(library, entry_point));
     if (get_api == nullptr || get_api(version) == nullptr) {
-      return say(fmt::format("it does not speak version {} of {}", version, entry_point), 1);
+      return print_line(fmt::format("it does not speak version {} of {}", version, entry_point), 1);
     }
     return 0;
   });

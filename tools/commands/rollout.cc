@@ -46,16 +46,16 @@ struct Options {
 };
 
 // What is known of a process at one time.
-struct Look {
+struct Reading {
   ProcessCounters process;
   LaunchNumbers all, hits;
   uint64_t errors = 0;
   uint64_t checks = 0;  // shadow checks
   std::vector<StepTimes> steps;
 };
-using Looks = std::map<uint64_t, Look>;  // by pid
+using Readings = std::map<uint64_t, Reading>;  // by pid
 
-// What processes did between two looks.
+// What processes did between two readings.
 struct Watched {
   Steps steps;
   uint64_t errors = 0, executions = 0, hits = 0, checks = 0;
@@ -69,7 +69,7 @@ struct Watched {
   }
 };
 
-Watched between(const Look& before, const Look& after) {
+Watched between(const Reading& before, const Reading& after) {
   return {steps_between(before.steps, after.steps), after.errors - before.errors,
           after.all.executions - before.all.executions,
           after.hits.executions - before.hits.executions, after.checks - before.checks};
@@ -123,10 +123,10 @@ class Rollout {
     const bool wants_checks = options_.check_interval != 0;
     std::string fault = wants_checks ? ask_checks(options_.check_interval) : "";
     const bool is_done = fault.empty() ? run_stages() : stop(std::move(fault));
-    if (!is_done && moved_count_ > 0) take_back();
+    if (!is_done && moved_count_ > 0) move_all_back();
     if (wants_checks) {
       fault = ask_checks(kShadowUnset);
-      if (!fault.empty()) say("checks go on: " + fault);
+      if (!fault.empty()) report("checks go on: " + fault);
     }
     time_steps(folder_.get(), all_processes(), false);
     return is_done;
@@ -156,7 +156,7 @@ class Rollout {
     return out;
   }
 
-  void say(const std::string& text) {
+  void report(const std::string& text) {
     if (options_.wants_json) {
       print_message("rollout", printable(text));
     } else {
@@ -166,7 +166,7 @@ class Rollout {
 
   bool stop(std::string reason) {
     reason_ = std::move(reason);
-    say("stopped: " + reason_);
+    report("stopped: " + reason_);
     return false;
   }
 
@@ -176,9 +176,10 @@ class Rollout {
   }
 
   // What will not be noticed.
-  void say_what_is_not_judged() {
+  void report_unjudged() {
     if (before_.checks == 0) {
-      say("no launch was checked meanwhile: a solution with wrong results would not be noticed; "
+      report(
+          "no launch was checked meanwhile: a solution with wrong results would not be noticed; "
           "--check, FIBSHIM_SHADOW or `fibshim shadow` has launches checked");
     }
     const auto has_steps = [](const auto& watched) {
@@ -187,37 +188,37 @@ class Rollout {
     const auto judged = static_cast<size_t>(std::ranges::count_if(watched_before_, has_steps));
     steps_not_judged_ = watched_before_.size() - judged;
     if (steps_not_judged_ == 0) return;
-    say(
+    report(
         fmt::format("steps of {} cannot be judged: fewer than {} launches of a graph whose kernels "
                     "a pattern knows; "
                     "slower kernels would not be noticed there",
                     counted(steps_not_judged_, "process", "processes"), kLeastSteps));
   }
 
-  Looks look() const {
-    Looks out;
+  Readings read_processes() const {
+    Readings out;
     for (const ProcessCounters& known : all_processes()) {
       auto process = read_counters_file(folder_.get(), known.file);
       if (!process || !process->has_value() || !(*process)->is_alive) continue;
-      Look look;
-      look.process = std::move(**process);
-      for (const LaunchGroup& group : group_launches({look.process}, GroupBy::process)) {
-        look.all.add(group.numbers);
-        look.errors += errors_of(group);
+      Reading reading;
+      reading.process = std::move(**process);
+      for (const LaunchGroup& group : group_launches({reading.process}, GroupBy::process)) {
+        reading.all.add(group.numbers);
+        reading.errors += errors_of(group);
         const auto hits = group.outcomes.find(static_cast<uint32_t>(Outcome::hit));
-        if (hits != group.outcomes.end()) look.hits.add(hits->second);
+        if (hits != group.outcomes.end()) reading.hits.add(hits->second);
       }
-      for (const ShadowCount& count : look.process.shadow) {
-        look.checks = saturating_add(look.checks, count.numbers.checks);
+      for (const ShadowCount& count : reading.process.shadow) {
+        reading.checks = saturating_add(reading.checks, count.numbers.checks);
       }
-      look.steps = read_step_times(folder_.get(), known.file);
-      out.emplace(known.pid, std::move(look));
+      reading.steps = read_step_times(folder_.get(), known.file);
+      out.emplace(known.pid, std::move(reading));
     }
     return out;
   }
 
   void remember_moves(const Unit& unit) {
-    const Looks now = look();
+    const Readings now = read_processes();
     for (const ProcessCounters& process : unit.processes) {
       const auto found = now.find(process.pid);
       if (found == now.end()) continue;
@@ -233,7 +234,7 @@ class Rollout {
   // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
   // a solution that is left alone after its first fault has no other. Of the folder that it was in before, nothing does: that is
   // what it is to get away from.
-  std::string fault_in(const Unit& unit, const Looks& before_move, const Looks& now) const {
+  std::string fault_in(const Unit& unit, const Readings& before_move, const Readings& now) const {
     for (const ProcessCounters& process : unit.processes) {
       const auto before_moving = before_move.find(process.pid);
       if (before_moving == before_move.end()) continue;
@@ -262,10 +263,10 @@ class Rollout {
     return "";
   }
 
-  // Until the time is up, or the first fault of one that has moved. Slower steps are one at the end, or when two looks have
+  // Until the time is up, or the first fault of one that has moved. Slower steps are one at the end, or when two readings have
   // found them: one may have met a pause.
-  std::string watch(const Looks& before_move, Looks* begin, Looks* end) {
-    *begin = *end = look();
+  std::string watch(const Readings& before_move, Readings* begin, Readings* end) {
+    *begin = *end = read_processes();
     bool was_slow = false;
     const auto begun = ControlClock::now();
     const auto deadline = begun + std::chrono::duration_cast<ControlClock::duration>(
@@ -278,7 +279,7 @@ class Rollout {
       }
       if (g_is_interrupted != 0) return "interrupted";
       if (is_output_gone_) return "the output is gone";
-      *end = look();
+      *end = read_processes();
       watched_seconds_ = std::chrono::duration<double>(ControlClock::now() - begun).count();
       for (size_t i = 0; i < moved_count_; ++i) {
         if (std::string fault = fault_in(units_[i], before_move, *end); !fault.empty())
@@ -292,7 +293,8 @@ class Rollout {
   }
 
   // How many times as long its steps take as before; 0: too few to tell.
-  double step_ratio(const ProcessCounters& process, const Looks& begin, const Looks& end) const {
+  double step_ratio(const ProcessCounters& process, const Readings& begin,
+                    const Readings& end) const {
     const auto before = watched_before_.find(process.pid);
     const auto from = begin.find(process.pid);
     const auto to = end.find(process.pid);
@@ -303,7 +305,7 @@ class Rollout {
   }
 
   // Which process has slower steps, beyond what those that have not moved have, too; empty: none.
-  std::string slowness(const Looks& begin, const Looks& end) const {
+  std::string slowness(const Readings& begin, const Readings& end) const {
     std::vector<double> others;
     for (size_t i = moved_count_; i < units_.size(); ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
@@ -326,7 +328,7 @@ class Rollout {
   }
 
   // Of the units that have moved, or of all.
-  Watched sum(const Looks& begin, const Looks& end, size_t units) const {
+  Watched sum(const Readings& begin, const Readings& end, size_t units) const {
     Watched out;
     for (size_t i = 0; i < units; ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
@@ -362,10 +364,10 @@ class Rollout {
     return move_unit(unit, {was_on ? AskTarget::back : AskTarget::off, ""});
   }
 
-  void take_back() {
+  void move_all_back() {
     for (; moved_count_ > 0; --moved_count_) {
       Unit unit = units_[moved_count_ - 1];
-      const Looks now = look();
+      const Readings now = read_processes();
       // "Back" of a process that somebody else has moved is where it was before that.
       const auto is_left = [&](const ProcessCounters& process) {
         const auto found = now.find(process.pid);
@@ -373,28 +375,28 @@ class Rollout {
         const std::string words = fmt::format("pid {}: left where somebody else has moved it: {}",
                                               process.pid, folder_in(found->second.process));
         not_taken_back_.push_back(words);
-        say(words);
+        report(words);
         return true;
       };
       std::erase_if(unit.processes, is_left);
       if (unit.processes.empty()) continue;
       const std::string fault = move_back(unit);
       if (!fault.empty()) not_taken_back_.push_back(unit.name + ": " + fault);
-      say(fault.empty() ? unit.name + ": taken back" : unit.name + ": not taken back: " + fault);
+      report(fault.empty() ? unit.name + ": taken back" : unit.name + ": not taken back: " + fault);
     }
   }
 
   bool run_stages() {
-    Looks begin, end;
+    Readings begin, end;
     if (std::string fault = watch({}, &begin, &end); !fault.empty()) return stop(std::move(fault));
-    for (const auto& [pid, look] : begin) {
-      if (end.contains(pid)) watched_before_[pid] = between(look, end.at(pid));
+    for (const auto& [pid, reading] : begin) {
+      if (end.contains(pid)) watched_before_[pid] = between(reading, end.at(pid));
     }
     before_ = sum(begin, end, units_.size());
-    say(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
-                    counted(units_.size(), "process or job", "processes or jobs"),
-                    words_of(before_, nullptr)));
-    say_what_is_not_judged();
+    report(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
+                       counted(units_.size(), "process or job", "processes or jobs"),
+                       words_of(before_, nullptr)));
+    report_unjudged();
     for (const double share : options_.stages) {
       const Stage stage = stage_of(share, units_.size(), can_share_);
       // From a share it goes back first, so that `back` leads to where it came from later, too.
@@ -406,7 +408,7 @@ class Rollout {
         share_ = 0;
       }
       if (stage.units <= moved_count_) continue;
-      const Looks before_move = end;
+      const Readings before_move = end;
       while (moved_count_ < stage.units) {
         const Unit& unit = units_[moved_count_];
         const std::string& folder = options_.move.folder;
@@ -418,22 +420,22 @@ class Rollout {
         ++moved_count_;
         share_ = stage.share;
         remember_moves(unit);
-        say(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
+        report(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
       }
       std::string fault = watch(before_move, &begin, &end);
       const Watched watched = sum(begin, end, moved_count_);
-      say(fmt::format("{:g} %: {:.3g} s: {}", share,
-                      fault.empty() ? options_.watch_seconds : watched_seconds_,
-                      words_of(watched, &before_)));
+      report(fmt::format("{:g} %: {:.3g} s: {}", share,
+                         fault.empty() ? options_.watch_seconds : watched_seconds_,
+                         words_of(watched, &before_)));
       nlohmann::ordered_json json = {{"percent", share}, {"moved", moved_count_}};
       json["launches_percent"] = share_ == 0 ? 100 : share_ / 100.0;
       json.update(json_of(watched));
       stages_.push_back(std::move(json));
       if (!fault.empty()) return stop(std::move(fault));
     }
-    say(fmt::format("complete: {} in {}",
-                    counted(units_.size(), "process or job", "processes or jobs"),
-                    options_.move.folder));
+    report(fmt::format("complete: {} in {}",
+                       counted(units_.size(), "process or job", "processes or jobs"),
+                       options_.move.folder));
     return true;
   }
 

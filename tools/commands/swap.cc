@@ -260,8 +260,8 @@ int fail(const Options& options, const std::string& error) {
 }
 
 // The results of a dry run.
-std::vector<MoveResult> foresee(const std::vector<ProcessCounters>& processes,
-                                const Options& options) {
+std::vector<MoveResult> results_of_dry_run(const std::vector<ProcessCounters>& processes,
+                                           const Options& options) {
   std::vector<MoveResult> out;
   for (const ProcessCounters& process : processes) {
     const FolderInForce& folder = process.folder;
@@ -332,8 +332,9 @@ int swap(const Options& options) {
   }
   auto stale = find_stale_configs(processes, options);
   if (!stale) return fail(options, stale.error());
-  const std::vector<MoveResult> results =
-      options.is_dry_run ? foresee(processes, options) : ask(*right, processes, options, deadline);
+  const std::vector<MoveResult> results = options.is_dry_run
+                                              ? results_of_dry_run(processes, options)
+                                              : ask(*right, processes, options, deadline);
   bool are_fine = has_all;
   for (size_t i = 0; i < results.size(); ++i) {
     are_fine = is_fine(results[i], processes[i], options) && are_fine;

@@ -186,8 +186,8 @@ std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows
 
 // ---- what is shown
 
-std::vector<std::string> picture(const Readings& readings, const Options& options,
-                                 const ScreenSize& size, bool has_colours) {
+std::vector<std::string> screen_lines(const Readings& readings, const Options& options,
+                                      const ScreenSize& size, bool has_colours) {
   const auto in = [has_colours](const char* code, const std::string& text) {
     return has_colours ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   };
@@ -274,7 +274,8 @@ class Top {
  private:
   bool show() {
     if (screen_) {
-      is_shown_ = screen_->show(picture(readings_, options_, screen_->size(), wants_colours()));
+      is_shown_ =
+          screen_->show(screen_lines(readings_, options_, screen_->size(), wants_colours()));
     } else {
       is_shown_ = print_data(options_.wants_json ? reading_line(readings_, options_)
                                                  : block(readings_, options_));

@@ -146,11 +146,11 @@ class Asked {
   Asked(int folder_fd, const ProcessCounters& process)
       : result_{process.pid, process.file, MoveState::asked, ""}, start_time_(process.start_time) {
     if (!process.is_alive) {
-      settle(MoveState::dead, "it has ended");
+      finish(MoveState::dead, "it has ended");
     } else if (auto control = MappedControl::open(folder_fd, process.file)) {
       control_.emplace(std::move(*control));
     } else {
-      settle(MoveState::no_access, control.error());
+      finish(MoveState::no_access, control.error());
     }
   }
 
@@ -186,7 +186,7 @@ class Asked {
   // the thread runs.
   void check_watcher() {
     if (result_.state == MoveState::asked && !has_watcher()) {
-      settle(MoveState::no_watcher, "it has no thread yet that could move it");
+      finish(MoveState::no_watcher, "it has no thread yet that could move it");
     }
   }
 
@@ -201,11 +201,11 @@ class Asked {
       if (state == AnswerState::moved) {
         result_.moved_graphs = block->moved_graphs;
         result_.kept_graphs = block->kept_graphs;
-        return settle(MoveState::moved, "");
+        return finish(MoveState::moved, "");
       }
-      if (state == AnswerState::refused) return settle(MoveState::refused, text_of(block->message));
+      if (state == AnswerState::refused) return finish(MoveState::refused, text_of(block->message));
       if (state == AnswerState::aborted) {
-        return settle(MoveState::aborted, "another process of the job has not prepared");
+        return finish(MoveState::aborted, "another process of the job has not prepared");
       }
       if (state == AnswerState::prepared && !is_decided) {
         is_prepared_ = true;
@@ -213,10 +213,10 @@ class Asked {
       }
     }
     if (control_->is_cut()) {
-      return settle(MoveState::no_access, "its counters file was cut short meanwhile");
+      return finish(MoveState::no_access, "its counters file was cut short meanwhile");
     }
     if (!is_process_alive(result_.pid, start_time_)) {
-      return settle(MoveState::dead, "it has ended meanwhile");
+      return finish(MoveState::dead, "it has ended meanwhile");
     }
     // A process that has just started begins its thread within moments.
     if (ControlClock::now() - asked_at_ >= kWatcherStarts) {
@@ -230,7 +230,7 @@ class Asked {
     if (result_.state != MoveState::asked) return;
     check_watcher();
     if (result_.state == MoveState::asked) {
-      settle(MoveState::timed_out, "it has not answered in time");
+      finish(MoveState::timed_out, "it has not answered in time");
     }
   }
 
@@ -239,7 +239,7 @@ class Asked {
   }
 
  private:
-  void settle(MoveState state, const std::string& reason) {
+  void finish(MoveState state, const std::string& reason) {
     result_.state = state;
     result_.reason = reason;
     is_prepared_ = false;

@@ -148,7 +148,7 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
 }
 
 // A number that cannot be a difference counts as 0.
-double sound(double difference) {
+double zero_unless_positive(double difference) {
   return std::isfinite(difference) && difference > 0 ? difference : 0;
 }
 
@@ -159,8 +159,8 @@ ShadowNumbers numbers_of(const ShadowEntry& entry) {
                     .wrong_elements = entry.wrong_elements,
                     .nans = entry.nans,
                     .infinities = entry.infinities,
-                    .largest_difference = sound(entry.largest_difference),
-                    .largest_mean = sound(entry.largest_mean)};
+                    .largest_difference = zero_unless_positive(entry.largest_difference),
+                    .largest_mean = zero_unless_positive(entry.largest_mean)};
   std::ranges::copy(entry.not_checked, out.not_checked);
   std::ranges::copy(entry.buckets, out.buckets);
   return out;

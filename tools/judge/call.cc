@@ -53,8 +53,9 @@ class Call::Values : public Scope {
     for (const PatternValue& value : pattern_.values) {
       if (value.is_pointer) continue;
       if (!value.expression && value.source.is_constant()) {
-        give(value.name, value.source.is_floating() ? value.source.floating
-                                                    : static_cast<double>(value.source.integer));
+        add_number(value.name, value.source.is_floating()
+                                   ? value.source.floating
+                                   : static_cast<double>(value.source.integer));
       } else {
         fields_.push_back(
             {value.name, value.source, value.expression ? &value.expression->expression : nullptr});
@@ -69,25 +70,25 @@ class Call::Values : public Scope {
       if (told.kind != VerifyArgument::Kind::expression || find_number(told.name)) continue;
       fields_.push_back({told.name, {}, &told.expression->expression});
     }
-    for (const auto& [name, value] : data.axes) give(name, static_cast<double>(value));
-    for (const auto& [name, value] : data.scalars) give(name, value);
+    for (const auto& [name, value] : data.axes) add_number(name, static_cast<double>(value));
+    for (const auto& [name, value] : data.scalars) add_number(name, value);
     split_name(0, 0);
-    settle();
+    derive_numbers();
   }
 
   std::optional<double> find_number(const std::string& name) const {
     const auto known = numbers_.find(name);
     return known == numbers_.end() ? std::nullopt : std::optional(known->second);
   }
-  void give(const std::string& name, double value) { numbers_.emplace(name, value); }
+  void add_number(const std::string& name, double value) { numbers_.emplace(name, value); }
 
   // Adds what follows.
-  void settle() {
+  void derive_numbers() {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
-      for (const Field& field : fields_) has_changed = settle_field(field) || has_changed;
+      for (const Field& field : fields_) has_changed = derive_field(field) || has_changed;
       for (const auto& [left, right] : ties_) {
-        has_changed = settle_side(left, right) || settle_side(right, left) || has_changed;
+        has_changed = derive_side(left, right) || derive_side(right, left) || has_changed;
       }
     }
   }
@@ -132,7 +133,7 @@ class Call::Values : public Scope {
   }
 
   // True when the one unknown of `open`, a name or a product, became known by what `other` is.
-  bool settle_side(const Expression& open, const Expression& other) {
+  bool derive_side(const Expression& open, const Expression& other) {
     const Expression::Node& root = open.node(open.root());
     const Expression::Node& value = other.node(other.root());
     const bool is_name = root.kind == Expression::Kind::name;
@@ -143,7 +144,7 @@ class Call::Values : public Scope {
     if (!is_name) return solve(open, wanted);
     const PatternValue* const given = pattern_.find_value(root.name);
     if (given == nullptr || given->is_pointer) return false;
-    give(root.name, wanted);
+    add_number(root.name, wanted);
     return true;
   }
 
@@ -156,12 +157,12 @@ class Call::Values : public Scope {
   }
 
   // True when that made something known.
-  bool settle_field(const Field& field) {
+  bool derive_field(const Field& field) {
     const auto known = numbers_.find(field.name);
     if (field.expression != nullptr) {
       if (known != numbers_.end()) return solve(*field.expression, known->second);
       const auto value = evaluate(*field.expression, *this);
-      if (value) give(field.name, static_cast<double>(*value));
+      if (value) add_number(field.name, static_cast<double>(*value));
       return value.has_value();
     }
     const Place place{field.source.kind, field.source.index, field.source.offset};
@@ -170,7 +171,7 @@ class Call::Values : public Scope {
     if (at == places_.end()) {
       places_.emplace(place, known->second);
     } else {
-      give(field.name, at->second);
+      add_number(field.name, at->second);
     }
     return true;
   }
@@ -278,8 +279,8 @@ void Call::add_scalars(int run, CaseData* data) const {
     const auto value = pin.value ? std::optional(static_cast<double>(*pin.value))
                                  : usual_value(field.name, subject_, data->axes, run);
     if (!value) continue;
-    values.give(field.name, *value);
-    values.settle();
+    values.add_number(field.name, *value);
+    values.derive_numbers();
   }
   // Also for the reference, which must know of a literal weight_bias.
   for (const PatternValue& value : variant_.pattern->values) {
@@ -405,9 +406,10 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
   // A struct may hold an address twice, which a "where" says.
   for (const PatternValue& value : pattern.values) {
     const auto address = value.is_pointer ? addresses.find(value.name) : addresses.end();
-    if (address != addresses.end()) values.give(value.name, static_cast<double>(address->second));
+    if (address != addresses.end())
+      values.add_number(value.name, static_cast<double>(address->second));
   }
-  values.settle();
+  values.derive_numbers();
   std::string unknown;
   reason->clear();
   for (const Values::Field& field : values.fields()) {
@@ -415,8 +417,8 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
     if (needed_.count(field.name) == 0) continue;
     if (const auto number = recorded_number(recorded_, field.source)) {
       from_recording_.insert(field.name);
-      values.give(field.name, *number);
-      values.settle();
+      values.add_number(field.name, *number);
+      values.derive_numbers();
     } else if (used_.count(field.name) != 0) {
       return fail(ErrorCode::invalid_value,
                   in_quotes(field.name) +

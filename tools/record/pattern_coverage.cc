@@ -51,13 +51,13 @@ Fit fit_of(const Snapshot& snapshot, const Pattern& pattern, const KnownKernel& 
                      kernel.image.empty() && kernel.code.empty() ? nullptr : &image);
 }
 
-bool are_one(const KnownKernel& a, const KnownKernel& b) {
+bool are_same_kernel(const KnownKernel& a, const KnownKernel& b) {
   return a.symbol == b.symbol && a.params == b.params;
 }
 
 // The list is in order: kernels that are one follow each other.
 void add(const KernelList::Entry& kernel, std::vector<FoundKernel>* found) {
-  if (found->empty() || !are_one(*found->back().kernel, kernel.first)) {
+  if (found->empty() || !are_same_kernel(*found->back().kernel, kernel.first)) {
     found->push_back({&kernel.first, {}});
   }
   found->back().origins.insert(kernel.second.begin(), kernel.second.end());
@@ -242,7 +242,7 @@ namespace {
 std::string pattern_that_fits(const Coverage& coverage, const KnownKernel& kernel) {
   for (const PatternCoverage& pattern : coverage.patterns) {
     for (const FoundKernel& found : pattern.fits) {
-      if (are_one(*found.kernel, kernel)) return pattern.label;
+      if (are_same_kernel(*found.kernel, kernel)) return pattern.label;
     }
   }
   return {};
@@ -261,7 +261,7 @@ Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
   }
   const KnownKernel* before = nullptr;
   for (const KernelList::Entry& kernel : kernels.kernels) {
-    if (before == nullptr || !are_one(*before, kernel.first)) ++coverage.kernel_count;
+    if (before == nullptr || !are_same_kernel(*before, kernel.first)) ++coverage.kernel_count;
     before = &kernel.first;
     bool is_known = false;
     for (const SymbolMatch& match : matches_of(matcher_of(&snapshot), kernel.first.symbol)) {
