@@ -10,7 +10,7 @@ namespace fibshim {
 Originals current_originals(Exec* exec) {
   // If its kernels may have died, the values cannot be set.
   const bool is_current =
-      !exec->taken_over.is_behind() || (!exec->is_fixed && exec->taken_over.bring_up_to_date());
+      !exec->taken_over.is_behind() || (!exec->is_frozen && exec->taken_over.bring_up_to_date());
   if (!is_current) {
     log_message(LogLevel::info, "the copy of a graph cannot be given what its exec has taken over");
   }

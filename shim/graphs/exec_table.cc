@@ -98,11 +98,11 @@ void end_variants(Exec* exec, bool has_driver) {
 }
 
 template <class Is>
-void fix_execs(Is is) {
+void freeze_execs(Is is) {
   PinnedExecs execs;
   for (size_t i = 0; i < execs.count(); ++i) {
     MutexGuard guard(execs[i]->lock);
-    if (is(*execs[i])) execs[i]->is_fixed = true;
+    if (is(*execs[i])) execs[i]->is_frozen = true;
   }
 }
 
@@ -158,7 +158,7 @@ Exec* remove_exec(CUgraphExec handle) {
 void end_exec(Exec* exec, bool has_driver) {
   {
     MutexGuard guard(exec->lock);
-    exec->is_fixed = true;
+    exec->is_frozen = true;
     end_variants(exec, has_driver);
     const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
     if (has_driver && exec->originals != nullptr && destroy != nullptr) {
@@ -221,9 +221,9 @@ void end_buried_variants() {
   }
 }
 
-void fix_execs_of_owner(uintptr_t owner) {
+void freeze_execs_of_owner(uintptr_t owner) {
   if (!has_execs()) return;
-  fix_execs([owner](const Exec& exec) {
+  freeze_execs([owner](const Exec& exec) {
     for (const uintptr_t one : exec.owners) {
       if (one == owner || one == 0) return true;
     }
@@ -231,13 +231,13 @@ void fix_execs_of_owner(uintptr_t owner) {
   });
 }
 
-void fix_execs_of_context(CUcontext context) {
+void freeze_execs_of_context(CUcontext context) {
   if (!has_execs()) return;
-  fix_execs([context](const Exec& exec) { return exec.context == context; });
+  freeze_execs([context](const Exec& exec) { return exec.context == context; });
 }
 
-void fix_all_execs() {
-  if (has_execs()) fix_execs([](const Exec&) { return true; });
+void freeze_all_execs() {
+  if (has_execs()) freeze_execs([](const Exec&) { return true; });
 }
 
 void count_ended_stream() { g_ended_streams.fetch_add(1, std::memory_order_relaxed); }

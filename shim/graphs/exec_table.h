@@ -52,13 +52,13 @@ struct Exec {
   bool has_switched_others;
   bool
       has_set_nodes;  // the host has set nodes since the instantiation: no rewrites, no early nodes
-  bool is_fixed;   // its kernels may have died: no variant is made unless the host updates the exec
+  bool is_frozen;  // its kernels may have died: no variant is made unless the host updates the exec
   uint64_t tried;  // number of the generation for which a variant was made, or failed
   uint32_t tried_quarantines;  // quarantine_count() at that time
 
   // State of checks (shadow_exec.h). Only the watcher uses it.
   uint32_t seen_sample;   // sample_in at the watcher's last visit
-  uint32_t idle_looks;    // visits since the last launch
+  uint32_t idle_visits;   // visits since the last launch
   uint32_t next_checked;  // the node that is checked next
 
   std::atomic<Variant*> running;  // what a launch runs; written only by the host's calls
@@ -120,9 +120,9 @@ void bury_variant(Variant* variant);
 void end_buried_variants();
 
 // Call before something ends that kernels belong to: a module, a library, or a context.
-void fix_execs_of_owner(uintptr_t owner);
-void fix_execs_of_context(CUcontext context);
-void fix_all_execs();
+void freeze_execs_of_owner(uintptr_t owner);
+void freeze_execs_of_context(CUcontext context);
+void freeze_all_execs();
 
 // Count streams that have ended, since another stream may reuse the handle.
 void count_ended_stream();

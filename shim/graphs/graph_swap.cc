@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
+bool can_make_variant(const Exec& exec) { return exec.originals != nullptr && !exec.is_frozen; }
 
 // Requires the exec's lock. True if its next launch would run a quarantined solution.
 bool runs_quarantined(const Exec& exec) {
@@ -63,7 +63,7 @@ MovedGraphs prepare_graphs() {
     const ReadSection section;
     const Generation* const generation = current_generation();
     const uint32_t quarantines = quarantine_count();
-    if (generation == nullptr || !may_be_made(*exec)) continue;
+    if (generation == nullptr || !can_make_variant(*exec)) continue;
     if (exec->tried != generation->number) {
       exec->tried = generation->number;
       ++(prepare(exec) ? out.moved : out.kept);

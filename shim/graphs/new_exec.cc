@@ -191,7 +191,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 
 void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   const bool is_update = updated != nullptr;
-  const bool has_copy = is_update && updated->originals != nullptr && !updated->is_fixed;
+  const bool has_copy = is_update && updated->originals != nullptr && !updated->is_frozen;
   const ReadSection section;
   const Generation* const generation = current_generation();
   generation_ = generation == nullptr ? 0 : generation->number;
@@ -369,7 +369,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   // suffices for counting.
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
   exec_->is_updated = true;
-  exec_->is_fixed = false;  // it has other kernels now
+  exec_->is_frozen = false;  // it has other kernels now
   (void)exec_->disabled_others.allocate(0);
   // Ask the driver which nodes are disabled after the update.
   const auto get_enabled = FIBSHIM_REAL(cuGraphNodeGetEnabled);

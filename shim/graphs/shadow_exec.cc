@@ -17,10 +17,10 @@ namespace fibshim {
 namespace {
 
 constexpr uint32_t kChecksOfSample = 8;
-constexpr uint32_t kMoreLooks = 50;  // soon after each other, once a launch had none
+constexpr uint32_t kMoreVisits = 50;  // soon after each other, once a launch had none
 // After which a sample that no launch has taken gives its room to others.
-constexpr uint32_t kIdleLooks = 100;
-constexpr uint32_t kLooksAhead = 32;  // within which a launch is to take what is made now
+constexpr uint32_t kIdleVisits = 100;
+constexpr uint32_t kVisitsAhead = 32;  // within which a launch is to take what is made now
 
 bool is_replaced(CounterIndex counter) {
   const Outcome outcome = outcome_of_counter(counter);
@@ -224,12 +224,12 @@ bool prepare(Exec* exec) {
     return false;
   }
   const uint32_t launches = count_launches(exec);
-  exec->idle_looks = launches == 0 ? exec->idle_looks + 1 : 0;
-  if (exec->idle_looks > kIdleLooks) drop_shadow(exec);
+  exec->idle_visits = launches == 0 ? exec->idle_visits + 1 : 0;
+  if (exec->idle_visits > kIdleVisits) drop_shadow(exec);
   if (launches == 0 || exec->shadow.load(std::memory_order_relaxed) != nullptr) return false;
   exec->lacks_shadow.store(false, std::memory_order_relaxed);
   // Its room is better used by others.
-  if (exec->seen_sample / kLooksAhead > launches) return false;
+  if (exec->seen_sample / kVisitsAhead > launches) return false;
   const ContextScope scope(exec->context);
   if (!scope.is_current()) return false;
   const RelaxedCapture relaxed;
@@ -266,7 +266,7 @@ bool keep_unreplaced(Exec* exec, const Variant& variant) {
 
 bool follow_shadow_rules(Exec* exec) {
   const Generation* const generation = current_generation();
-  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr) return false;
+  if (exec->originals == nullptr || exec->is_frozen || generation == nullptr) return false;
   // A launch may be taking over another one: what it ran until now is ended by this thread alone.
   Variant* const ready = exec->ready.load(std::memory_order_acquire);
   Variant* const running = exec->running.load(std::memory_order_acquire);
@@ -339,12 +339,12 @@ void follow_shadow_rules() {
 
 bool prepare_shadows() {
   if (!wants_shadow() || !has_shadow()) return false;
-  static uint32_t looks_left;
-  if (looks_left != 0) --looks_left;
+  static uint32_t visits_left;
+  if (visits_left != 0) --visits_left;
   for_each_exec([](Exec* exec) {
-    if (prepare(exec)) looks_left = kMoreLooks;
+    if (prepare(exec)) visits_left = kMoreVisits;
   });
-  return looks_left != 0;
+  return visits_left != 0;
 }
 
 }  // namespace fibshim

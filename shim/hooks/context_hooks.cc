@@ -35,7 +35,7 @@ CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
   end_functions();
   drop_shadow_of_context(context);
   end_captures_of_context(context);
-  fix_execs_of_context(context);
+  freeze_execs_of_context(context);
   count_ended_stream();
   forget_lost_context(context);
   return call_real(function, context);
@@ -45,13 +45,13 @@ template <class Function>
 CUresult end_primary_context(const std::atomic<Function>& function, CUdevice device,
                              bool is_reset) {
   end_functions();
-  if (is_reset) fix_all_execs();
+  if (is_reset) freeze_all_execs();
   count_ended_stream();
   const CUresult result = call_real(function, device);
   // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
   if (has_ended) drop_shadow_of_device(device);
-  if (!is_reset && has_ended) fix_all_execs();
+  if (!is_reset && has_ended) freeze_all_execs();
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
   return result;
@@ -124,7 +124,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   end_functions();
   end_captures_of_green_context(context);
-  fix_all_execs();
+  freeze_all_execs();
   drop_shadow_of_device(-1);
   count_ended_stream();
   return call_real(real::cuGreenCtxDestroy, context);

@@ -153,13 +153,13 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 // Forget the handles first: once the driver has unloaded them, another thread may get the same
 // values.
 CUresult hook_cuModuleUnload(CUmodule module) {
-  fix_execs_of_owner(as_owner(module));
+  freeze_execs_of_owner(as_owner(module));
   forget_module(as_owner(module));
   return call_real(real::cuModuleUnload, module);
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library) {
-  fix_execs_of_owner(as_owner(library));
+  freeze_execs_of_owner(as_owner(library));
   forget_module(as_owner(library));
   return call_real(real::cuLibraryUnload, library);
 }
