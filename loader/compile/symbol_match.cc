@@ -58,11 +58,15 @@ tl::expected<std::string, SymbolError> regex_of_set(std::string_view glob, size_
 
 // The part after a star matches at the first possible place and stays there (an atomic group). Only
 // the last star is ever widened, so the number of steps is proportional to the text.
-tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
+// `texts`: gets the texts that every match contains.
+tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob,
+                                                     std::vector<std::string>* texts) {
   std::string regex;
+  texts->emplace_back();
   std::string part;  // the translation since the last star
   bool has_star = false;
   for (size_t i = 0; i < glob.size(); ++i) {
+    if (std::string_view("*?[").find(glob[i]) != std::string_view::npos) texts->emplace_back();
     if (glob[i] == '*') {
       regex += has_star ? "(?>.*?" + part + ')' : part;
       part.clear();
@@ -78,35 +82,10 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
         return symbol_error(i - 1, "the glob ends in a lone \\");
       }
       part += escaped(glob[i]);
+      texts->back() += glob[i];
     }
   }
   return regex + (has_star ? ".*" : "") + part;
-}
-
-// True if a | may be outside of all parentheses, or if that is too hard to tell.
-bool may_have_open_bar(std::string_view regex) {
-  int depth = 0;
-  for (size_t i = 0; i < regex.size(); ++i) {
-    const std::string_view rest = regex.substr(i);
-    if (rest.starts_with("\\Q") || rest.starts_with("(*")) return true;
-    if (rest.starts_with("(?") && !rest.starts_with("(?:") && !rest.starts_with("(?<")) return true;
-    if (rest[0] == '|' && depth == 0) return true;
-    depth += (rest[0] == '(') - (rest[0] == ')');
-    if (rest[0] == '\\') ++i;
-    if (rest[0] != '[') continue;
-    const size_t close = rest.find(']', rest.starts_with("[^") ? 3 : 2);
-    if (close == rest.npos || rest.substr(1, close).find_first_of("[\\") < close) return true;
-    i += close;
-  }
-  return false;
-}
-
-// Returns a text that begins every match of the regular expression, as far as that is easy to see.
-std::string_view prefix_of_regex(std::string_view regex) {
-  if (regex.find('|') != regex.npos && may_have_open_bar(regex)) return {};
-  const size_t end = regex.find_first_of("\\^$.[]()?*+{}|");
-  // A quantifier may make the last character optional: "abc?", "abc(?#really)*".
-  return end == regex.npos ? regex : regex.substr(0, end == 0 ? 0 : end - 1);
 }
 
 std::optional<int64_t> read_number(std::string_view text) {
@@ -205,10 +184,10 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
                                  "'; write glob:, re: or demangled: in front of a pattern");
   }
   std::string regex(body);
-  result.prefix_ = prefix_of_regex(body);
-  if (result.kind_ != Kind::regex) {
-    result.prefix_ = body.substr(0, body.find_first_of("*?[\\"));
-    auto translated = regex_of_glob(body);
+  if (result.kind_ == Kind::regex) {
+    result.texts_ = texts_in_regex(body);
+  } else {
+    auto translated = regex_of_glob(body, &result.texts_);
     if (!translated)
       return symbol_error(skipped + translated.error().offset, translated.error().message);
     regex = std::move(*translated);
@@ -245,12 +224,14 @@ SymbolMatcher::SymbolMatcher(std::vector<SymbolEntry> entries)
     } else {
       // If JIT compilation fails (say, no memory may be writable and executable), PCRE2 interprets.
       (void)pcre2_jit_compile(pattern.regex_.get(), PCRE2_JIT_COMPLETE);
-      others_.push_back(i);
+      others_.add(i, pattern.texts_);
+      has_demangled_ = has_demangled_ || pattern.kind() == SymbolPattern::Kind::demangled;
       uint32_t groups = 0;
       pcre2_pattern_info(pattern.regex_.get(), PCRE2_INFO_CAPTURECOUNT, &groups);
       most_groups_ = std::max(most_groups_, groups);
     }
   }
+  others_.build();
 }
 
 bool SymbolPattern::fits(std::string_view subject) const {
@@ -285,22 +266,29 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
     const auto exact = exact_.find(symbol);
     const std::vector<uint32_t>& same = exact == exact_.end() ? kNone : exact->second;
     auto next = same.begin();
-    std::optional<std::string> demangled;
-    const MatchData data(others_.empty() ? nullptr
-                                         : pcre2_match_data_create(most_groups_ + 1, nullptr));
-    if (data == nullptr && !others_.empty()) return 0;
-    for (const uint32_t other : others_) {
+    std::string demangled;
+    std::vector<uint32_t> others = others_.always();
+    others_.find(symbol, &others);
+    const bool is_demangled = has_demangled_ && symbol.size() <= kMaxDemangledLength;
+    if (is_demangled) {
+      demangled = demangle(std::string(symbol));
+      // The symbol of an extern "C" kernel is its own demangled name.
+      if (demangled.empty()) demangled = symbol;
+      others_.find(demangled, &others);
+    }
+    std::ranges::sort(others);
+    const auto repeated = std::ranges::unique(others);
+    others.erase(repeated.begin(), repeated.end());
+    const MatchData data(others.empty() ? nullptr
+                                        : pcre2_match_data_create(most_groups_ + 1, nullptr));
+    if (data == nullptr && !others.empty()) return 0;
+    for (const uint32_t other : others) {
       for (; next != same.end() && *next < other; ++next) add(*next, {});
       const SymbolEntry& entry = entries_[other];
       const SymbolPattern::Kind kind = entry.pattern->kind();
-      std::string_view subject = symbol;
-      if (kind == SymbolPattern::Kind::demangled) {
-        if (symbol.size() > kMaxDemangledLength) continue;
-        if (!demangled) demangled = demangle(std::string(symbol));
-        // The symbol of an extern "C" kernel is its own demangled name.
-        if (!demangled->empty()) subject = *demangled;
-      }
-      if (!subject.starts_with(entry.pattern->prefix_)) continue;
+      if (kind == SymbolPattern::Kind::demangled && !is_demangled) continue;
+      const std::string_view subject =
+          kind == SymbolPattern::Kind::demangled ? std::string_view(demangled) : symbol;
       // A glob needs no limit, since its steps are bounded.
       auto* const limits = kind != SymbolPattern::Kind::regex ? nullptr
                            : symbol.size() > kLongSymbol      ? long_symbol_limits_.get()

@@ -2,8 +2,8 @@
 //
 // Runs once per handle that the driver returns, so 10,000 times for an engine with 10,000 kernels.
 // Exact names, the most frequent kind, are in a hash map. Globs and regular expressions are tried
-// one by one, but only if the symbol begins with their literal prefix. Globs are matched as regular
-// expressions. match() is thread-safe and never throws.
+// one by one, but only if the symbol contains a text that they require. Globs are matched as
+// regular expressions. match() is thread-safe and never throws.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 
 #include <tl/expected.hpp>
 
+#include "loader/compile/required_texts.h"
 #include "loader/read/limits.h"
 
 // PCRE2's types, without its header.
@@ -55,7 +56,7 @@ class SymbolPattern {
   tl::expected<void, SymbolError> compile_regex(std::string_view regex, uint32_t options);
 
   std::string text_;
-  std::string prefix_;  // begins every subject that fits; empty for Kind::exact
+  std::vector<std::string> texts_;  // every subject that fits contains them; none if exact
   Kind kind_ = Kind::exact;
   std::unique_ptr<pcre2_real_code_8, RegexDeleter> regex_;  // null for Kind::exact
   std::vector<std::string> groups_;
@@ -89,7 +90,8 @@ class SymbolMatcher {
 
   std::vector<SymbolEntry> entries_;
   std::unordered_map<std::string_view, std::vector<uint32_t>> exact_;
-  std::vector<uint32_t> others_;
+  TextIndex others_;
+  bool has_demangled_ = false;
   uint32_t most_groups_ = 0;  // the most groups of one regular expression
   Limits limits_;
   Limits long_symbol_limits_;

@@ -85,7 +85,14 @@ Answer fits(const SymbolPattern& pattern, const std::string& symbol) {
   switch (pattern.kind()) {
     case SymbolPattern::Kind::exact: return text == symbol ? Answer::yes : Answer::no;
     case SymbolPattern::Kind::glob: return glob_fits(body, symbol);
-    case SymbolPattern::Kind::regex: return regex_fits(body, symbol);
+    case SymbolPattern::Kind::regex: {
+      const Answer answer = regex_fits(body, symbol);
+      for (const std::string& required : texts_in_regex(body)) {
+        require(answer != Answer::yes || symbol.find(required) != std::string::npos,
+                "what fits contains what the regular expression requires");
+      }
+      return answer;
+    }
     case SymbolPattern::Kind::demangled: {
       if (symbol.size() > kMaxDemangledLength) return Answer::no;
       const std::string readable = demangle(symbol);

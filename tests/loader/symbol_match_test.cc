@@ -195,28 +195,85 @@ TEST(SymbolMatch, RegexesMayLeaveOutWhatLooksLiteral) {
     const char* regex;
     const char* text;
   } rows[] = {
-      {"ab?c", "ac"},        {"ab{0}c", "ac"},
-      {"a(b|c)d", "acd"},    {"a[bc]{2,3}d", "abcd"},
-      {"(?:ab)?cd", "cd"},   {"a\\-b", "a-b"},
-      {"a\\bb?", "a"},       {"x(?#comment ( )y", "xy"},
-      {"(?x) a b c", "abc"}, {"a(?i)B", "ab"},
-      {"a(?i:B)c", "abc"},   {"(a)\\1", "aa"},
-      {"a\\x62c", "abc"},    {"a\\142c", "abc"},
-      {"a\\Kb", "ab"},       {"a++b", "ab"},
-      {"a*+b", "b"},         {"a\\{2}b", "a{2}b"},
-      {"a{x}b", "a{x}b"},    {"(?(DEFINE)(?<q>b))a(?&q)", "ab"},
-      {"[\\]a]b", "]b"},     {"a(?!c)b", "ab"},
-      {"ab|cd", "cd"},       {"ab(?:x|y)|cd", "cd"},
-      {"a[(]|b", "b"},       {"a[^](]|b", "b"},
-      {"a[\\](]|b", "b"},    {"a[[:alpha:](]|b", "b"},
-      {"a\\(|b", "b"},       {"a\\Q(\\E|b", "b"},
-      {"a(?#()|b", "b"},     {"a(?x)#(\n|b", "b"},
-      {"abc(?#x)*", "ab"},   {"abc\\E*", "ab"},
-      {"a(?:b|c)", "ac"},    {"a(?<n>b|c)", "ac"},
+      {"ab?c", "ac"},
+      {"ab{0}c", "ac"},
+      {"a(b|c)d", "acd"},
+      {"a[bc]{2,3}d", "abcd"},
+      {"(?:ab)?cd", "cd"},
+      {"a\\-b", "a-b"},
+      {"a\\bb?", "a"},
+      {"x(?#comment ( )y", "xy"},
+      {"(?x) a b c", "abc"},
+      {"a(?i)B", "ab"},
+      {"a(?i:B)c", "abc"},
+      {"(a)\\1", "aa"},
+      {"a\\x62c", "abc"},
+      {"a\\142c", "abc"},
+      {"a\\Kb", "ab"},
+      {"a++b", "ab"},
+      {"a*+b", "b"},
+      {"a\\{2}b", "a{2}b"},
+      {"a{x}b", "a{x}b"},
+      {"(?(DEFINE)(?<q>b))a(?&q)", "ab"},
+      {"[\\]a]b", "]b"},
+      {"a(?!c)b", "ab"},
+      {"ab|cd", "cd"},
+      {"ab(?:x|y)|cd", "cd"},
+      {"a[(]|b", "b"},
+      {"a[^](]|b", "b"},
+      {"a[\\](]|b", "b"},
+      {"a[[:alpha:](]|b", "b"},
+      {"a\\(|b", "b"},
+      {"a\\Q(\\E|b", "b"},
+      {"a(?#()|b", "b"},
+      {"a(?x)#(\n|b", "b"},
+      {"abc(?#x)*", "ab"},
+      {"abc\\E*", "ab"},
+      {"a(?:b|c)", "ac"},
+      {"a(?<n>b|c)", "ac"},
+      {"kernel?", "kerne"},
+      {"kernels{0,1}", "kernel"},
+      {"kernel*\\d", "kerne1"},
+      {"kernel_a|kernel_b", "kernel_b"},
+      {"(?:kernel)?_norms", "_norms"},
+      {"(kernel|norms)_a", "norms_a"},
+      {"kernel+", "kernelll"},
+      {"kern[^e]els", "kernxels"},
   };
   for (const auto& row : rows) {
     EXPECT_TRUE(fits(std::string("re:") + row.regex, row.text)) << row.regex;
+    for (const std::string& text : texts_in_regex(row.regex)) {
+      EXPECT_NE(std::string_view(row.text).find(text), std::string_view::npos) << row.regex;
+    }
   }
+}
+
+TEST(SymbolMatch, KnowsWhatARegexRequires) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(
+      texts_in_regex(std::string_view(kTorchRegex).substr(3)),
+      (Texts{"_ZN2at6native", "_GLOBAL__N__", "_", "_layer_norm_kernel_cu_",
+             "28vectorized_layer_norm_kernelIN3c108BFloat16EfLb1EEEviT0_PKT_S8_S8_PS5_S9_PS6_"}));
+  EXPECT_EQ(texts_in_regex("ab?c(?:d|e)+f\\.g.*hi+j"), (Texts{"a", "c", "f.g", "hi", "j"}));
+  EXPECT_EQ(texts_in_regex("[a-z]+ab\\d{2}cd$"), (Texts{"ab", "cd"}));
+}
+
+// Patterns without a text that is long enough are tried with every symbol.
+TEST(SymbolMatch, FindsPatternsByAnyOfTheirTexts) {
+  Patterns matcher;
+  const std::vector<std::string> texts = {"glob:*norm*",
+                                          "re:.*",
+                                          "re:_Z.*rms_norm_kernel\\d+",
+                                          "glob:_Z*[r]ms_norm?kernel7",
+                                          "demangled:rms_norm_kernel7",
+                                          "glob:*layer_norm_kernel*"};
+  for (const std::string& text : texts) matcher.add(text, {}, 0);
+  matcher.finish();
+  SymbolMatch matches[8];
+  ASSERT_EQ(matcher.match("_Z15rms_norm_kernel7", matches, 8), 4u);
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(matches[i].pattern, i);
+  ASSERT_EQ(matcher.match("rms_norm_kernel7", matches, 8), 3u);
+  EXPECT_EQ(matches[2].pattern, 4u);
 }
 
 std::string torch_like_symbol(int i) {
