@@ -200,9 +200,4 @@ void refuse_node(NodePlan* plan, Outcome outcome) {
   plan->counter = counter_of(plan->launch.decision->series, outcome);
 }
 
-const Solution& solution_of(const Decision& decision) {
-  const Snapshot& snapshot = *decision.snapshot;
-  return snapshot.begin(snapshot.solutions)[decision.binding->solution];
-}
-
 }  // namespace fibshim

@@ -72,7 +72,6 @@ NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
 void refuse_node(NodePlan* plan, Outcome outcome);
 
 // Returns the solution of a redirect. Requires the plan's read section.
-const Solution& solution_of(const Decision& decision);
 inline const Solution& solution_of(const NodePlan& plan) {
   return solution_of(*plan.launch.decision);
 }

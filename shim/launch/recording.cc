@@ -68,14 +68,8 @@ void record(LaunchToRecord* launch) {
 }  // namespace
 
 void start_recording(const RecorderApi& recorder, const Snapshot& snapshot) {
-  g_host = {snapshot.text(snapshot.root),
-            log_message,
-            read_recording_settings,
-            find_origin,
-            find_driver_function,
-            context_of_stream,
-            real_dlopen(),
-            real_dlsym()};
+  g_host = {snapshot.text(snapshot.root), log_message,       read_recording_settings, find_origin,
+            find_driver_function,         context_of_stream, real_dlopen(),           real_dlsym()};
   g_recorder = &recorder;
   recorder.start(g_host);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);

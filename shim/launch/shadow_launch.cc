@@ -21,11 +21,6 @@ bool g_is_locked_for_fork;  // as in recording.cc
 
 const ShadowApi* api() { return g_api.load(std::memory_order_acquire); }
 
-const Solution& solution_of(const Decision& decision) {
-  const Snapshot& snapshot = *decision.snapshot;
-  return snapshot.begin(snapshot.solutions)[decision.binding->solution];
-}
-
 bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* out) {
   return run_program(snapshot.begin(program), program.count, view, out);
 }

@@ -6,6 +6,7 @@
 
 #include "shim/base/mutex.h"
 #include "shim/base/settings_in_force.h"
+#include "shim/plan/plan.h"
 #include "shim/registry/decisions.h"
 
 namespace fibshim {
@@ -26,8 +27,7 @@ std::atomic<uint32_t> g_at_least{kShadowUnset};
 std::atomic<bool> g_is_wanted{false};
 
 uint32_t interval_of_decision(const Decision& decision) {
-  const Snapshot& snapshot = *decision.snapshot;
-  return shadow_interval(snapshot, snapshot.begin(snapshot.solutions)[decision.binding->solution]);
+  return shadow_interval(*decision.snapshot, solution_of(decision));
 }
 
 }  // namespace

@@ -218,14 +218,11 @@ AttributeRule rule_of(CUlaunchAttributeID id) {
 
 bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const LaunchPlan& plan,
                      CUlaunchAttribute (&out)[kMaxAttributes], unsigned* out_count) {
-  const Decision& decision = *plan.decision;
-  const Solution& solution =
-      decision.snapshot->begin(decision.snapshot->solutions)[decision.binding->solution];
   unsigned count = 0;
   for (unsigned i = 0; i < given_count; ++i) {
     const AttributeRule rule = rule_of(given[i].id);
     if (rule == AttributeRule::drop) continue;
-    if (rule == AttributeRule::if_waits && !solution.may_begin_early()) continue;
+    if (rule == AttributeRule::if_waits && !solution_of(*plan.decision).may_begin_early()) continue;
     if (count == kMaxAttributes) return false;
     out[count++] = given[i];
   }

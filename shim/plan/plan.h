@@ -86,6 +86,12 @@ inline bool choose_arguments(const Decision& decision, const LaunchView& view, v
 // Returns what a launch with such a decision is counted as, if nothing else prevents it.
 Outcome outcome_of(DecisionKind kind);
 
+// Returns the solution of a decision that has one.
+inline const Solution& solution_of(const Decision& decision) {
+  const Snapshot& snapshot = *decision.snapshot;
+  return snapshot.begin(snapshot.solutions)[decision.binding->solution];
+}
+
 // True if the `where` of the pattern, or of the solution, holds.
 bool pattern_holds(const Candidate& candidate, const LaunchView& view);
 bool solution_holds(const Decision& decision, const LaunchView& view);

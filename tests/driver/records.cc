@@ -72,6 +72,15 @@ Baseline since_reset(Registry& all, uint32_t name_id) {
   return sum;
 }
 
+uint64_t sum_since_reset(const char* kernel, uint64_t Baseline::*count) {
+  Registry& all = registry();
+  const std::lock_guard guard(all.lock);
+  uint64_t sum = 0;
+  for (uint32_t id = 0; id < all.names.size(); ++id)
+    if (name_fits(kernel, all.names[id])) sum += since_reset(all, id).*count;
+  return sum;
+}
+
 using ApiCounts = std::atomic<uint64_t> (ThreadRecords::*)[static_cast<size_t>(Api::count)];
 
 uint64_t sum_of(const Registry& all, ApiCounts counts, size_t api) {
@@ -219,21 +228,11 @@ extern "C" {
 int simcuda_is_simulated(void) { return 1; }
 
 uint64_t simcuda_launch_count(const char* kernel) {
-  Registry& all = registry();
-  const std::lock_guard guard(all.lock);
-  uint64_t sum = 0;
-  for (uint32_t id = 0; id < all.names.size(); ++id)
-    if (name_fits(kernel, all.names[id])) sum += since_reset(all, id).launched;
-  return sum;
+  return sum_since_reset(kernel, &Baseline::launched);
 }
 
 uint64_t simcuda_captured_count(const char* kernel) {
-  Registry& all = registry();
-  const std::lock_guard guard(all.lock);
-  uint64_t sum = 0;
-  for (uint32_t id = 0; id < all.names.size(); ++id)
-    if (name_fits(kernel, all.names[id])) sum += since_reset(all, id).captured;
-  return sum;
+  return sum_since_reset(kernel, &Baseline::captured);
 }
 
 uint64_t simcuda_call_count(const char* function) {

@@ -7,23 +7,12 @@
 namespace conform {
 namespace {
 
-CUgraphNode add_child(CUgraph graph, const Graph& child) {
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddChildGraphNode(&node, graph, nullptr, 0, child.get()));
-  return node;
-}
-
 void add_step(CUgraph graph, CUfunction function, Arguments&& arguments) {
   add_kernel(graph, node_params2(function, &arguments));
 }
 
 // As the host reads it.
-std::string only_kernel(CUgraph graph) {
-  CUgraphNode node = nullptr;
-  size_t count = 1;
-  OK(cuda().cuGraphGetNodes(graph, &node, &count));
-  return kernel_name(params_of(node));
-}
+std::string only_kernel(CUgraph graph) { return kernel_name(params_of(only_node(graph))); }
 
 }  // namespace
 }  // namespace conform
@@ -56,7 +45,7 @@ GPU_CASE(exec_with_bodies) {
     fill(body, 1);
     const Graph child;
     child.add(own.step, Arguments(gpu.marks(), 2, 5));
-    (void)add_child(body, child);
+    (void)add_child(body, child.get());
     graph.run(gpu, 3);
   }
   const Graph graph;

@@ -117,15 +117,8 @@ GPU_CASE(check_graph_set_in_place) {
 GPU_CASE(check_graph_set_uncopied) {
   const auto own = gpu.handles();
   const Graph graph;
-  auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
-  memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
-  memory.bytesize = 256;
-  CUgraphNode made = nullptr;
-  CUgraphNode freed = nullptr;
-  OK(cuda().cuGraphAddMemAllocNode(&made, graph.get(), nullptr, 0, &memory));
-  OK(cuda().cuGraphAddMemFreeNode(&freed, graph.get(), &made, 1, memory.dptr));
-  const CUgraphNode node = graph.add(own.free, Arguments(gpu.marks(), 1, 1), made);
+  const CUgraphNode node =
+      graph.add(own.free, Arguments(gpu.marks(), 1, 1), add_memory_nodes(gpu, graph.get()));
   const Executable executable(graph.get());
   executable.run(gpu);
   executable.set(node, own.step, Arguments(gpu.marks(), 1, 1));

@@ -78,31 +78,13 @@ GPU_CASE(exec_costs) {
              {.hit = 3 * kNodes / 2, .no_solution = 3 * kNodes / 2});
 }
 
-namespace {
-
-// Adds nodes that allocate and free memory.
-CUgraphNode add_memory(const Gpu& gpu, CUgraph graph) {
-  auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
-  memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  memory.poolProps.location.id = gpu.device();
-  memory.bytesize = 256;
-  CUgraphNode made = nullptr;
-  CUgraphNode freed = nullptr;
-  OK(cuda().cuGraphAddMemAllocNode(&made, graph, nullptr, 0, &memory));
-  OK(cuda().cuGraphAddMemFreeNode(&freed, graph, &made, 1, memory.dptr));
-  return made;
-}
-
-}  // namespace
-
 // The driver cannot copy such a graph: its nodes are replaced in the host's own exec, and the
 // host's graph is unchanged. A node whose replacement needs a cluster keeps its original.
 GPU_CASE(exec_with_memory_nodes) {
   const auto own = gpu.handles();
   const Graph graph;
   const CUgraphNode one =
-      graph.add(own.step, Arguments(gpu.marks(), 1, 1), add_memory(gpu, graph.get()));
+      graph.add(own.step, Arguments(gpu.marks(), 1, 1), add_memory_nodes(gpu, graph.get()));
   const CUgraphNode three = graph.add(own.step, Arguments(gpu.marks(), 3, 3), one);
   const Executable executable(graph.get());
   for (const CUgraphNode node : {one, three}) CHECK(kernel_name(params_of(node)) == kStep);
@@ -128,9 +110,8 @@ GPU_CASE(exec_with_child_graphs_set) {
       children[1].add(own.step, Arguments(gpu.marks(), 2, 2));
       children[2].add(own.free, Arguments(gpu.marks(), 1, 3));
       const Graph graph;
-      if (has_memory) (void)add_memory(gpu, graph.get());
-      CUgraphNode node = nullptr;
-      OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), nullptr, 0, children[0].get()));
+      if (has_memory) (void)add_memory_nodes(gpu, graph.get());
+      const CUgraphNode node = add_child(graph.get(), children[0].get());
       const Executable executable(graph.get());
       executable.run_for(gpu, 1);
       for (const int i : {1, 2}) {

@@ -176,15 +176,12 @@ GPU_CASE(graph_clone_and_child) {
   const Graph graph;
   graph.add(step, Arguments(gpu.marks(), 1, 71));
 
-  CUgraph cloned = nullptr;
-  OK(cuda().cuGraphClone(&cloned, graph.get()));
-  const Graph clone(cloned);
+  const Graph clone(clone_of(graph.get()));
   clone.run(gpu);
   gpu.expect_ran({.curated1 = 1});
 
   const Graph parent;
-  CUgraphNode child_node = nullptr;
-  OK(cuda().cuGraphAddChildGraphNode(&child_node, parent.get(), nullptr, 0, graph.get()));
+  const CUgraphNode child_node = add_child(parent.get(), graph.get());
   parent.add(step, Arguments(gpu.marks(), 2, 72), child_node);
   parent.run(gpu, 2);
   gpu.expect_ran({.curated1 = 3, .curated2 = 2});
@@ -199,19 +196,14 @@ GPU_CASE(graph_clone_read_and_set) {
   const Graph graph;
   graph.add(step, Arguments(gpu.marks(), 2, 75));
 
-  CUgraph cloned = nullptr;
-  OK(cuda().cuGraphClone(&cloned, graph.get()));
-  const Graph clone(cloned);
+  const Graph clone(clone_of(graph.get()));
   const Graph parent;
-  CUgraphNode child_node = nullptr;
-  OK(cuda().cuGraphAddChildGraphNode(&child_node, parent.get(), nullptr, 0, graph.get()));
+  const CUgraphNode child_node = add_child(parent.get(), graph.get());
   CUgraph child = nullptr;
   OK(cuda().cuGraphChildGraphNodeGetGraph(child_node, &child));
 
   for (const CUgraph one : {clone.get(), child}) {
-    CUgraphNode node = nullptr;
-    size_t count = 1;
-    OK(cuda().cuGraphGetNodes(one, &node, &count));
+    const CUgraphNode node = only_node(one);
     NodeParams2 params = params_of(node);
     CHECK(kernel_name(params) == kStep);
     EXPECT_EQUAL(2, shape_of(params));

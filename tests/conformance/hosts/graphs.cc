@@ -44,6 +44,37 @@ CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return copy;
 }
 
+CUgraphNode add_memory_nodes(const Gpu& gpu, CUgraph graph) {
+  auto params = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
+  params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
+  params.bytesize = 256;
+  CUgraphNode made = nullptr;
+  CUgraphNode freed = nullptr;
+  OK(cuda().cuGraphAddMemAllocNode(&made, graph, nullptr, 0, &params));
+  OK(cuda().cuGraphAddMemFreeNode(&freed, graph, &made, 1, params.dptr));
+  return made;
+}
+
+CUgraphNode add_child(CUgraph graph, CUgraph child) {
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddChildGraphNode(&node, graph, nullptr, 0, child));
+  return node;
+}
+
+CUgraph clone_of(CUgraph graph) {
+  CUgraph clone = nullptr;
+  OK(cuda().cuGraphClone(&clone, graph));
+  return clone;
+}
+
+CUgraphNode only_node(CUgraph graph) {
+  CUgraphNode node = nullptr;
+  size_t count = 1;
+  OK(cuda().cuGraphGetNodes(graph, &node, &count));
+  return node;
+}
+
 NodeParams2 params_of(CUgraphNode node) {
   auto params = zeroed<NodeParams2>();
   OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));

@@ -112,6 +112,13 @@ inline Conditional add_conditional(const Gpu& gpu, CUgraph graph, bool condition
                          });
 }
 
+// Adds a node of 256 bytes and, behind it, one that frees them. Returns the first.
+CUgraphNode add_memory_nodes(const Gpu& gpu, CUgraph graph);
+CUgraphNode add_child(CUgraph graph, CUgraph child);
+CUgraph clone_of(CUgraph graph);
+// Requires that the graph has one node.
+CUgraphNode only_node(CUgraph graph);
+
 class Executable {
  public:
   explicit Executable(CUgraph graph) {

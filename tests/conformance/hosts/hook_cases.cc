@@ -447,8 +447,7 @@ void sets_child_graphs(const Gpu& gpu) {
     children[i].add(own.step, Arguments(gpu.marks(), 1 + i, 94 + i));
   }
   const Graph graph;
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), nullptr, 0, children[0].get()));
+  const CUgraphNode node = add_child(graph.get(), children[0].get());
   const Executable executable(graph.get());
   executable.run_for(gpu, 94);
   OK(cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), node, children[1].get()));

@@ -246,16 +246,7 @@ class GraphRunner {
       nodes_.push_back(is_body ? add_in_body(steps_[i])
                                : add(graph_, steps_[i], nodes_before(steps_[i])));
     }
-    if (has_memory_node_) {
-      auto params = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
-      params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-      params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
-      params.bytesize = 4096;
-      CUgraphNode made = nullptr;
-      CUgraphNode freed = nullptr;
-      OK(cuda().cuGraphAddMemAllocNode(&made, graph_, nullptr, 0, &params));
-      OK(cuda().cuGraphAddMemFreeNode(&freed, graph_, &made, 1, params.dptr));
-    }
+    if (has_memory_node_) (void)add_memory_nodes(gpu_, graph_);
   }
 
   CUgraphNode add_in_body(const Step& step) const {

@@ -8,33 +8,6 @@ namespace {
 
 class Bodies : public Graphs {
  protected:
-  // Adds an IF that is true; returns its body.
-  CUgraph add_body(CUgraph root, CUgraph graph) {
-    CUgraphConditionalHandle handle = 0;
-    EXPECT_OK(cuda().cuGraphConditionalHandleCreate(&handle, root, context_, 1,
-                                                    CU_GRAPH_COND_ASSIGN_DEFAULT));
-    CUgraphNodeParams params{};
-    params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
-    params.conditional.handle = handle;
-    params.conditional.type = CU_GRAPH_COND_TYPE_IF;
-    params.conditional.size = 1;
-    params.conditional.ctx = context_;
-    CUgraphNode node = nullptr;
-    EXPECT_OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
-    return params.conditional.phGraph_out[0];
-  }
-  // Sets a node to sim_store(to_, value), or by the library's kernel to sim_increment(to_).
-  void set_store(CUgraphNode node, int32_t value) {
-    void* pointers[2];
-    const CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
-    EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-  }
-  void set_increment(CUgraphNode node) {
-    void* pointers[] = {&to_};
-    CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
-    params.kern = kernel(library_, "sim_increment");
-    EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-  }
   static int32_t value_of(CUgraphNode node) {
     CUDA_KERNEL_NODE_PARAMS_v2 params{};
     EXPECT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
@@ -42,9 +15,9 @@ class Bodies : public Graphs {
   }
   // The exec runs what the node is set to before it is made; the graph keeps what it is set to after that.
   void expect_set_before(CUgraphNode node) {
-    set_increment(node);
+    EXPECT_OK(set_increment(node));
     const CUgraphExec exec = instantiate(graph_);
-    set_store(node, 70);
+    EXPECT_OK(set(node, 70));
     EXPECT_EQ(70, value_of(node));
     const int32_t before = read_int(to_);
     EXPECT_EQ(before + 1, run(exec));
@@ -83,7 +56,7 @@ TEST_F(Bodies, AnUpdateTakesThemOver) {
   const CUgraphNode node = add_store(add_body(graph_, graph_), 7);
   const CUgraphExec exec = instantiate(graph_);
   EXPECT_EQ(7, run(exec));
-  set_store(node, 8);
+  EXPECT_OK(set(node, 8));
   CUgraphExecUpdateResultInfo info{};
   const CUresult result = cuda().cuGraphExecUpdate_v2(exec, graph_, &info);
   record("update", error_name(result));

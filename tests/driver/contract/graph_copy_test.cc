@@ -14,28 +14,15 @@ namespace {
 
 class GraphCopies : public Graphs {
  protected:
-  // Sets a node of a graph, or of an exec, to store another value.
-  CUresult set(CUgraphNode node, int32_t value) {
-    void* pointers[2];
-    const CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
-    return cuda().cuGraphKernelNodeSetParams_v2(node, &params);
-  }
+  // Sets a node of an exec.
   CUresult set_in(CUgraphExec exec, CUgraphNode node, int32_t value) {
     void* pointers[2];
     const CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
     return cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &params);
   }
-  // Sets it to another kernel: sim_increment(to_).
-  CUresult set_increment(CUgraphNode node) {
-    void* pointers[] = {&to_};
-    CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
-    params.kern = kernel(library_, "sim_increment");
-    return cuda().cuGraphKernelNodeSetParams_v2(node, &params);
-  }
   CUresult set_increment_in(CUgraphExec exec, CUgraphNode node) {
     void* pointers[] = {&to_};
-    CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
-    params.kern = kernel(library_, "sim_increment");
+    const CUDA_KERNEL_NODE_PARAMS_v2 params = increment_params(pointers);
     return cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &params);
   }
 
@@ -201,18 +188,7 @@ TEST_F(GraphCopies, GraphsWithMemoryNodesAreNotCloned) {
 }
 
 TEST_F(GraphCopies, GraphsWithConditionalNodesAreNotCloned) {
-  CUgraphConditionalHandle handle = 0;
-  ASSERT_OK(cuda().cuGraphConditionalHandleCreate(&handle, graph_, context_, 1,
-                                                  CU_GRAPH_COND_ASSIGN_DEFAULT));
-  CUgraphNodeParams params{};
-  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
-  params.conditional.handle = handle;
-  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
-  params.conditional.size = 1;
-  params.conditional.ctx = context_;
-  CUgraphNode node = nullptr;
-  ASSERT_OK(cuda().cuGraphAddNode_v2(&node, graph_, nullptr, nullptr, 0, &params));
-  add_store(params.conditional.phGraph_out[0], 7);
+  add_store(add_body(graph_, graph_), 7);
   CUgraph copy = nullptr;
   const CUresult result = cuda().cuGraphClone(&copy, graph_);
   record("clone", error_name(result));

@@ -62,6 +62,39 @@ class Graphs : public ContractTest {
     return out;
   }
 
+  // Sets a node of a graph to store another value, or to another kernel: sim_increment(to_).
+  CUresult set(CUgraphNode node, int32_t value) {
+    void* pointers[2];
+    const CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
+    return cuda().cuGraphKernelNodeSetParams_v2(node, &params);
+  }
+  CUresult set_increment(CUgraphNode node) {
+    void* pointers[] = {&to_};
+    const CUDA_KERNEL_NODE_PARAMS_v2 params = increment_params(pointers);
+    return cuda().cuGraphKernelNodeSetParams_v2(node, &params);
+  }
+  CUDA_KERNEL_NODE_PARAMS_v2 increment_params(void** params) {
+    CUDA_KERNEL_NODE_PARAMS_v2 out = store_node(params);
+    out.kern = kernel(library_, "sim_increment");
+    return out;
+  }
+
+  // Adds an IF that is true; returns its body. `root`: the graph that is instantiated.
+  CUgraph add_body(CUgraph root, CUgraph graph) {
+    CUgraphConditionalHandle handle = 0;
+    EXPECT_OK(cuda().cuGraphConditionalHandleCreate(&handle, root, context_, 1,
+                                                    CU_GRAPH_COND_ASSIGN_DEFAULT));
+    CUgraphNodeParams params{};
+    params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    params.conditional.handle = handle;
+    params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+    params.conditional.size = 1;
+    params.conditional.ctx = context_;
+    CUgraphNode node = nullptr;
+    EXPECT_OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
+    return params.conditional.phGraph_out[0];
+  }
+
   CUgraph clone(CUgraph graph) {
     CUgraph out = nullptr;
     EXPECT_OK(cuda().cuGraphClone(&out, graph));
