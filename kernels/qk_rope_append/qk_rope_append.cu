@@ -1,11 +1,15 @@
 // Applies RMSNorm to the heads of query and key, rotates them, and writes the new keys and values
 // into a paged cache. It replaces four kernels of vLLM: rms_norm twice, rotary_embedding, and
 // reshape_and_cache_flash. The variant without norms replaces three kernels of vLLM's default mode:
-// Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash.
+// Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash. A third
+// replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
+// fused_rope and store_kvcache.
 //
 // 16 lanes share a head of 128. Every intermediate result is rounded where the replaced kernels
-// stored it, and the squares are added up in the order of vLLM's rms_norm: eight elements one after
-// the other, then lanes at doubling distance. So the results are bit-identical.
+// stored it, and the squares are added up in the order of the replaced norm. vLLM's rms_norm: eight
+// elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
+// four elements apart, each over lanes at halving distance, then both. Products of the rotation are
+// fused as in the replaced kernel. So the results are bit-identical.
 //
 // grid = (tokens, heads of query, key and value together / 8), block = 128 threads.
 #include "vector.cuh"
@@ -35,8 +39,25 @@ __device__ float sum_of_squares(const Vector& x) {
   return sum;
 }
 
-__device__ Vector normalize(const Vector& x, const Vector& weight, float eps) {
-  const float rstd = rsqrtf(sum_of_squares(x) * (1.0f / kHeadSize) + eps);
+__device__ float sum_of_squares_by_halves(const Vector& x) {
+  float sums[2] = {};
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 pair = Pair<Type>::unpack(x.pairs[i]);
+    float& sum = sums[i / (kPairsPerVector / 2)];
+    sum = fmaf(pair.x, pair.x, sum);
+    sum = fmaf(pair.y, pair.y, sum);
+  }
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], distance);
+    sums[1] += __shfl_xor_sync(0xffffffffu, sums[1], distance);
+  }
+  return sums[0] + sums[1];
+}
+
+__device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
+  const float rstd = rsqrtf(squares * (1.0f / kHeadSize) + eps);
   Vector normal;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
@@ -63,6 +84,35 @@ __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector&
     rotated.pairs[i] = Pair<Type>::pack({a.x * cos.x + b.x * sin.x, a.y * cos.y + b.y * sin.y});
   }
   return rotated;
+}
+
+// The same with cosines and sines in fp32. The product with the cosine is exact when the other is
+// added to it.
+__device__ Vector rotate_by_floats(const Vector& own, const float* cosines, const float* sines,
+                                   bool is_first_half) {
+  Vector rotated;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const uint32_t bits = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
+    const float2 a = Pair<Type>::unpack(own.pairs[i]);
+    const float2 b = Pair<Type>::unpack(bits);
+    float2 of_b = {__fmul_rn(sines[2 * i], b.x), __fmul_rn(sines[2 * i + 1], b.y)};
+    if (is_first_half) of_b = {-of_b.x, -of_b.y};
+    rotated.pairs[i] = Pair<Type>::pack(
+        {__fmaf_rn(cosines[2 * i], a.x, of_b.x), __fmaf_rn(cosines[2 * i + 1], a.y, of_b.y)});
+  }
+  return rotated;
+}
+
+__device__ void load_floats(const float* from, float (&to)[kElementsPerVector]) {
+#pragma unroll
+  for (int i = 0; i < kElementsPerVector; i += 4) {
+    const float4 part = __ldg(reinterpret_cast<const float4*>(from + i));
+    to[i] = part.x;
+    to[i + 1] = part.y;
+    to[i + 2] = part.z;
+    to[i + 3] = part.w;
+  }
 }
 
 struct Heads {
@@ -136,7 +186,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   Vector x = {};
   if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
   Vector rotated = x;
-  if constexpr (kHasNorms) rotated = normalize(x, weight, weights.eps);
+  if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
   rotated = rotate(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) {
@@ -150,6 +200,59 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
     if (is_value) rotated.pairs[i] = x.pairs[i];
   }
   store((is_value ? cache.value : cache.key) + place + head * kHeadSize + element, rotated);
+}
+
+struct SlotCache {
+  char* key;
+  char* value;
+  const int64_t* slots;
+  int64_t key_stride;  // from slot to slot, in bytes
+  int64_t value_stride;
+  int64_t reserved_slot;
+};
+
+// A row of qkv is the heads of query, key and value, one behind the other.
+__device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint32_t num_kv_heads,
+                                          const Weights& weights, const float* cos_sin_cache,
+                                          const int64_t* positions, const SlotCache& cache,
+                                          int next_may_begin) {
+  let_next_begin(next_may_begin);
+  const int64_t token = blockIdx.x;
+  const int lane = threadIdx.x % kLanes;
+  const int element = lane * kElementsPerVector;
+  const uint32_t head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  const uint32_t all_heads = num_q_heads + 2 * num_kv_heads;
+  // Lanes past the last head still take part in the shuffles.
+  const bool is_head = head < all_heads;
+  const bool is_query = head < num_q_heads;
+  const bool is_value = head >= num_q_heads + num_kv_heads;
+
+  const Vector weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
+  const int64_t slot = __ldg(cache.slots + token);
+  const float* const angle =
+      cos_sin_cache + __ldg(positions + token) * kHeadSize + element % (kHeadSize / 2);
+  float cosines[kElementsPerVector];
+  float sines[kElementsPerVector];
+  load_floats(angle, cosines);
+  load_floats(angle + kHeadSize / 2, sines);
+  wait_for_kernel_before();
+
+  Type* const place = qkv + (token * all_heads + head) * kHeadSize + element;
+  Vector x = {};
+  if (is_head) x = load_once(place);
+  Vector rotated = normalize(x, weight, sum_of_squares_by_halves(x), weights.eps);
+  rotated = rotate_by_floats(rotated, cosines, sines, lane < kLanes / 2);
+  if (!is_head) return;
+  if (!is_value) store(place, rotated);
+  if (is_query || slot < 0 || slot == cache.reserved_slot) return;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    if (is_value) rotated.pairs[i] = x.pairs[i];
+  }
+  const uint32_t cached = head - num_q_heads - (is_value ? num_kv_heads : 0);
+  store((is_value ? cache.value + slot * cache.value_stride : cache.key + slot * cache.key_stride) +
+            sizeof(Type) * (cached * kHeadSize + element),
+        rotated);
 }
 
 }  // namespace
@@ -189,4 +292,21 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
        num_q_heads, num_kv_heads},
       {}, {cos_sin_cache, positions}, {query_out, key_out},
       {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+}
+
+// In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one below zero, is not written into the
+// cache; -1: no slot is reserved.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    qk_rope_store_d128_bf16(__nv_bfloat16* qkv, const __nv_bfloat16* query_weight,
+                            const __nv_bfloat16* key_weight, const float* cos_sin_cache,
+                            const int64_t* positions, const int64_t* slots, void* key_cache,
+                            void* value_cache, int64_t key_slot_stride, int64_t value_slot_stride,
+                            int64_t reserved_slot, float eps, uint32_t num_q_heads,
+                            uint32_t num_kv_heads, int next_may_begin) {
+  fibshim::rotate_in_place_and_store(qkv, num_q_heads, num_kv_heads,
+                                     {query_weight, key_weight, eps}, cos_sin_cache, positions,
+                                     {static_cast<char*>(key_cache),
+                                      static_cast<char*>(value_cache), slots, key_slot_stride,
+                                      value_slot_stride, reserved_slot},
+                                     next_may_begin);
 }

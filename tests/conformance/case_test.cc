@@ -28,6 +28,8 @@ constexpr char kAfterEnd[] = "a real driver need not survive calls after its end
 // Too many launches to write them all down.
 const Environment kNoLog = {{"SIMCUDA_LOG", ""}};
 const Environment kVllm = {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"}, {"SIMCUDA_LOG", ""}};
+const Environment kSglang = {{"FIBSHIM_CONFIG", build_dir() + "/config/sglang"},
+                             {"SIMCUDA_LOG", ""}};
 const Environment kVllmAndCublas = {
     {"FIBSHIM_CONFIG", conform_path("vllm_config") + ":" + build_dir() + "/config/cublas"},
     {"SIMCUDA_LOG", ""}};
@@ -137,6 +139,17 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      kVllm},
+    {"RewriteOfSglangQkNorm", {"rewrite_of_sglang_qk_norm"}, 0, kAsksWhatRan, kSglang},
+    {"RewriteOfSglangQkNormNeedsItsTies",
+     {"rewrite_of_sglang_qk_norm_needs_its_ties"},
+     0,
+     kAsksWhatRan,
+     kSglang},
+    {"RewriteOfSglangQkNormNeedsRoom",
+     {"rewrite_of_sglang_qk_norm_needs_room"},
+     0,
+     kAsksWhatRan,
+     kSglang},
     {"RewriteOfVllmSumNorm", {"rewrite_of_vllm_sum_norm"}, 0, kAsksWhatRan, kVllmAndCublas},
     {"RewriteOfVllmSumNormAlone",
      {"rewrite_of_vllm_sum_norm_alone"},

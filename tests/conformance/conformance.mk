@@ -143,7 +143,7 @@ $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
 CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config vllm_config) $(CONFORM_IMAGES) \
-  $(BUILD)/config/cublas $(BUILD)/config/vllm \
+  $(BUILD)/config/cublas $(BUILD)/config/sglang $(BUILD)/config/vllm \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests

@@ -15,6 +15,8 @@
                                            also what tests/gpu/cublas_versions.py --dump has written
   tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
                                            tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
+  tests/engines/engines.py sglang CUBIN [VERSION]         compiles SGLang's kernels of tests/engines/sglang_kernels.cu as it does itself at run
+                                           time, for tests/gpu/sglang_rewrites.py
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
                                            several, with : between), and adds what it finds to
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
@@ -54,6 +56,7 @@ CUTE_ROWS = {
     "dense": ("16", r"i64(?<hidden_size>\\d+)\\k<hidden_size>1_.*", *['{"expr":"hidden_size"}'] * 3),
     "strided": ("24", r"i64(?<hidden_size>\\d+)i64div81_.*", *(f'{{"arg":{arg},"offset":16,"type":"int64"}}' for arg in range(3))),
 }
+TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's kernels are compiled
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
@@ -111,34 +114,53 @@ def without_code(ptx):
     return head + "".join(f"{kernel}\n{{ ret; }}\n" for kernel in re.findall(r"^\.(?:visible|weak) \.entry \w+\([^)]*\)", ptx, re.MULTILINE))
 
 
-def compile_flashinfer(wheel):
+def unpack(wheel, names, folder):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if re.match(names, name)])
+
+
+def unpack_flashinfer(wheel, folder):
+    """What its just-in-time compiler is called with."""
+    unpack(wheel, "flashinfer/data/(include|cccl)/", folder)
+    data = folder / "flashinfer/data"
+    return ["-std=c++17", "-arch=sm_90", f"-DFLASHINFER_VERSION={wheel.name.split('-')[1].split('.')[1]}",
+            *(f"-I{data / path}" for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust"))]
+
+
+def unpack_sglang(wheel, folder):
+    unpack(wheel, "sglang/kernels/jit/(csrc|include)/", folder)
+    unpack(wheel_of(*TVM_FFI), "tvm_ffi/include/", folder)
+    return ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a", "-DSGL_CUDA_ARCH=900",
+            *(f"-I{folder / path}" for path in ("sglang/kernels/jit/csrc", "sglang/kernels/jit/include", "tvm_ffi/include"))]
+
+
+COMPILED = {"flashinfer": unpack_flashinfer, "sglang": unpack_sglang}  # what compiles its kernels on the user's machine
+
+
+def compile_kernels(engine, wheel):
     """What its just-in-time compiler makes of its headers, beside the wheel: names and parameters, without code."""
     nvcc, made, missing = os.environ.get("NVCC", "nvcc").split(":")[0], [], []
-    for source in sorted(HERE.glob("flashinfer_*.cu")):
+    for source in sorted(HERE.glob(f"{engine}_*.cu")):
         made.append(wheel.with_suffix(f".{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"))
         if not made[-1].exists():
             missing.append((source, made[-1]))
     if missing:
-        with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
-            data, ptx = pathlib.Path(folder, "flashinfer/data"), pathlib.Path(folder, "kernels.ptx")
-            includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+        with tempfile.TemporaryDirectory(dir=WHEELS) as folder:
+            flags, ptx = COMPILED[engine](wheel, pathlib.Path(folder)), pathlib.Path(folder, "kernels.ptx")
             for source, cubin in missing:
-                subprocess.run([nvcc, "-std=c++17", "-ptx", "-arch=sm_90", "-w", "-Xcicc", "-O0", "-o", ptx,
-                                f"-DFLASHINFER_VERSION={wheel.name.split('-')[1].split('.')[1]}", *(f"-I{path}" for path in includes),
-                                source], check=True)
+                subprocess.run([nvcc, "-ptx", "-w", "-Xcicc", "-O0", *flags, "-o", ptx, source], check=True)
                 ptx.write_text(without_code(ptx.read_text()))
-                subprocess.run([nvcc, "-cubin", "-arch=sm_90", "-o", f"{folder}/new", ptx], check=True)
+                subprocess.run([nvcc, "-cubin", "-arch=sm_90a", "-o", f"{folder}/new", ptx], check=True)
                 os.replace(f"{folder}/new", cubin)
     return made
 
 
-def kernels_of(wheel, glob, wanted):
+def kernels_of(engine, wheel, glob, wanted):
     """Symbol -> "OFFSET:SIZE,..." of the kernels whose symbol `wanted` is found in, else of the families' kernels."""
     functions = collections.defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
         if glob == "-":
-            paths = compile_flashinfer(wheel)
+            paths = compile_kernels(engine, wheel)
         else:
             names = [name for name in archive.namelist() if fnmatch.fnmatch(name, glob)]
             archive.extractall(folder, names)
@@ -163,8 +185,8 @@ def kernels_of(wheel, glob, wanted):
 
 def read(engine):
     def kernels_of_row(row):
-        _, package, version, glob, *wanted = row
-        return row, kernels_of(wheel_of(package, version), glob, *wanted or [None])
+        engine, package, version, glob, *wanted = row
+        return row, kernels_of(engine, wheel_of(package, version), glob, *wanted or [None])
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(kernels_of_row, rows(engine)))
@@ -403,6 +425,12 @@ def show(engine, is_verbose):
     return problems
 
 
+def compile_sglang(cubin, version):
+    with tempfile.TemporaryDirectory() as folder:
+        flags = unpack_sglang(wheel_of("sglang", version), pathlib.Path(folder))
+        subprocess.run([os.environ.get("NVCC", "nvcc").split(":")[0], "-cubin", "-w", *flags, "-o", cubin, HERE / "sglang_kernels.cu"], check=True)
+
+
 def everything(engine, is_verbose):
     read(engine)
     for step, folder in ((cute, "flashinfer"), (decode, "flash_attention")):
@@ -417,7 +445,7 @@ def everything(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "sglang"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -425,6 +453,8 @@ def main():
     args = parser.parse_args()
     if args.what == "recorded":
         recorded(args.engine, args.version, args.recordings)
+    elif args.what == "sglang":
+        compile_sglang(args.engine, args.version or [row[2] for row in rows("sglang") if row[1] == "sglang"][-1])
     elif args.what == "cute":
         cute()
     elif args.what == "decode":

@@ -30,9 +30,9 @@ expect() {  # $1: what must be printed; the exit code is 1
 }
 # The newest version has one kernel: others that only older versions have are no excuse, but for a pattern that is for those.
 older=$scratch/engines/older.table
-sed -E -i '2,$s/(^|,)sglang-kernel-0\.4\.10([ ,])/\1sglang-kernel-0.4.6\2/;2,$s/(^|,)sgl-kernel-0\.3\.21([ ,])/\1sgl-kernel-0.3.19\2/' \
-  "$scratch/engines/data/sglang.table"
-echo 'sgl-kernel-0.3.21,sglang-kernel-0.4.10 0:8 a_kernel' >>"$scratch/engines/data/sglang.table"
+sed -E -i -e '2,$s/(^|,)sglang-kernel-0\.4\.10([ ,])/\1sglang-kernel-0.4.6\2/;2,$s/(^|,)sgl-kernel-0\.3\.21([ ,])/\1sgl-kernel-0.3.19\2/' \
+  -e '2,$s/(^|,)sglang-0\.5\.23([ ,])/\1sglang-0.5.22\2/' "$scratch/engines/data/sglang.table"
+echo 'sgl-kernel-0.3.21,sglang-kernel-0.4.10,sglang-0.5.23 0:8 a_kernel' >>"$scratch/engines/data/sglang.table"
 expect 'FAIL: fits nothing in the newest version'
 echo 'sglang 0.4.6 .*' >>"$older"
 if ! "$scratch/engines/engines.py" show sglang >/dev/null; then

@@ -8,7 +8,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "KV write": r"reshape_and_cache|concat_and_cache|store_kv|set_kv|kv_buffer|append_?paged",
     "RoPE": r"rotary|rope",
     "quantised norm": r"norm\w*quant|quant\w*norm|norm.*_quant",
-    "norm": r"rms_?norm|layer_?norm",
+    "norm": r"rms_?norm|layer_?norm|qk_?norm",
     "quantisation": r"scaled_fp8_quant|segmented_max",
     "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
     "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",

@@ -51,6 +51,13 @@ sums = names_of("sum_norm.py")
 for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)
 
+of_sglang = KeptTimes(build / "config/sglang")
+layers = names_of("sglang_rewrites.py")
+for size in layers.SIZES:
+    of_sglang.add(layers.definition_of(*size), "SGLang", 1.0, 2.0, num_tokens=8, max_seq_len=layers.POSITIONS, num_slots=layers.SLOTS)
+if len(of_sglang.times) != len(layers.SIZES):
+    problems.append(f"SGLang's: {sizes_of(of_sglang)}")
+
 of_cublas = KeptTimes(build / "config/cublas")
 products = names_of("cublas.py").Products("bfloat16")
 for m, us in ((1, 10.0), (32, 20.0), (999, 30.0)):

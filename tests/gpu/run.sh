@@ -151,6 +151,12 @@ else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
   skipped=$((skipped + 1))
 fi
+if [ -e "$build/sglang_kernels.cubin" ]; then
+  run "SGLang's norms, rotation and KV write as one" "$python" "$here/sglang_rewrites.py" "$build" "$build/sglang_kernels.cubin"
+else
+  echo "SKIP SGLang: its kernels are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
+  skipped=$((skipped + 1))
+fi
 
 # ---- cuBLAS, as PyTorch calls it
 

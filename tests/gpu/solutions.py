@@ -69,7 +69,7 @@ class Kernel:
 # Every argument of a kernel that is neither a pointer nor an int32.
 TYPES = {
     **dict.fromkeys(("row_stride", "first", "page_stride", "slot_stride", "query_stride", "key_stride",
-                     "value_stride", "row_size"), ctypes.c_int64),
+                     "value_stride", "row_size", "key_slot_stride", "value_slot_stride", "reserved_slot"), ctypes.c_int64),
     "eps": ctypes.c_float,
     **dict.fromkeys(("weight_bias", "limit", "alpha", "beta"), ctypes.c_float),
     **{f"{name}_{unit}_stride": ctypes.c_int64

@@ -190,6 +190,27 @@ extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, vo
 extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
 
+// SGLang's kernels of such a layer.
+struct QkNormParams {
+  char bytes[72];
+};
+struct FusedRopeParams {
+  char bytes[72];
+};
+struct StoreCacheParams {
+  char bytes[104];
+};
+extern "C" __global__ void
+_ZN6sglang22fused_qknorm_half_warpILb1E13__nv_bfloat16EEvNS_12QKNormParamsE(QkNormParams) {}
+extern "C" __global__ void
+_ZN6sglang17fused_qknorm_warpILl128ELb1E13__nv_bfloat16EEvNS_12QKNormParamsE(QkNormParams) {}
+extern "C" __global__ void
+_ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15FusedRopeParamsE(
+    FusedRopeParams) {}
+extern "C" __global__ void
+_ZN6sglang20store_kvcache_kernelILl2048ELl2048ELj128ELb1ElEEvNS_18StoreKVCacheParamsE(
+    StoreCacheParams) {}
+
 // vLLM's kernels that route tokens to 128 and to 8 experts.
 #define TOP_K_GATING(experts, type) \
   _ZN4vllm3moe10topkGatingILi8ELi##experts##ELi4ELi16ELi32Ei##type##LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf

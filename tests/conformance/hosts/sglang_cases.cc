@@ -1,0 +1,196 @@
+// SGLang's kernels of an attention layer with norms of its heads (config/sglang), captured with the attribute by which each may
+// begin before the one before it has ended.
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+constexpr char kNorm[] =
+    "_ZN6sglang22fused_qknorm_half_warpILb1E13__nv_bfloat16EEvNS_12QKNormParamsE";
+constexpr char kOlderNorm[] =
+    "_ZN6sglang17fused_qknorm_warpILl128ELb1E13__nv_bfloat16EEvNS_12QKNormParamsE";
+constexpr char kRotate[] =
+    "_ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15FusedRopeParamsE";
+constexpr char kStore[] =
+    "_ZN6sglang20store_kvcache_kernelILl2048ELl2048ELj128ELb1ElEEvNS_18StoreKVCacheParamsE";
+constexpr char kOne[] = "qk_rope_store_d128_bf16";
+
+struct Norm {
+  CUdeviceptr query, key_base;
+  int64_t query_stride, key_stride;
+  uint32_t q_heads, kv_heads;
+  float eps;
+  CUdeviceptr query_weight, key_weight;
+  uint32_t tokens;
+};
+struct Rotation {
+  CUdeviceptr query, key_base, angles, positions;
+  int64_t query_stride, key_stride, head_stride;
+  uint32_t q_heads, kv_heads, tokens;
+};
+struct Store {
+  CUdeviceptr key, value, key_cache, value_cache, slots;
+  int64_t key_stride, value_stride, key_slot_stride, value_slot_stride, slots_stride;
+  uint32_t tokens;
+  int64_t slot_count, reserved_slot;
+};
+static_assert(sizeof(Norm) == 72 && sizeof(Rotation) == 72 && sizeof(Store) == 104);
+
+// The parameters of a layer's launches, as SGLang fills them in.
+struct Layer {
+  explicit Layer(const Gpu& on, uint32_t token_count = 3) : gpu(on), module(on.load_module()) {
+    const CUdeviceptr qkv = device_memory(size_t{16} << 20) + (4 << 20);
+    const CUdeviceptr weights = device_memory(1 << 20);
+    const CUdeviceptr positions = weights + 4096;
+    const CUdeviceptr slots = weights + 16384;
+    const CUdeviceptr caches = device_memory(size_t{8} << 20);
+    constexpr uint32_t kHeads = 32, kKvHeads = 8;
+    // For a single row PyTorch states the view's own stride.
+    const int64_t row = 2 * 128 * (kHeads + 2 * kKvHeads);
+    const auto stride_of = [&](int64_t heads) { return token_count == 1 ? 2 * 128 * heads : row; };
+    norm = {qkv,
+            qkv,
+            stride_of(kHeads) / 2,
+            stride_of(kKvHeads) / 2,
+            kHeads,
+            kKvHeads,
+            1e-6f,
+            weights,
+            weights + 256,
+            token_count};
+    rotation = {qkv,
+                qkv,
+                device_memory(1 << 20),
+                positions,
+                stride_of(kHeads),
+                stride_of(kKvHeads),
+                2 * 128,
+                kHeads,
+                kKvHeads,
+                token_count};
+    store = {qkv + 2 * 128 * kHeads,
+             qkv + 2 * 128 * (kHeads + kKvHeads),
+             caches,
+             caches + (4 << 20),
+             slots,
+             stride_of(kKvHeads),
+             stride_of(kKvHeads),
+             2048,
+             2048,
+             1,
+             token_count,
+             1024,
+             0};
+  }
+
+  void launch(const char* name, void* params) const {
+    CUlaunchAttribute early = programmatic();
+    CUlaunchConfig config = {};
+    config.gridDimX = norm.tokens;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = 128;
+    config.blockDimY = config.blockDimZ = 1;
+    config.hStream = gpu.stream();
+    config.attrs = &early;
+    config.numAttrs = 1;
+    void* pointers[] = {params};
+    OK(cuda().cuLaunchKernelEx(&config, gpu.function(module, name), pointers, nullptr));
+  }
+  void all(const char* norm_name = kNorm) {
+    launch(norm_name, &norm);
+    launch(kRotate, &rotation);
+    launch(kStore, &store);
+  }
+
+  const Gpu& gpu;
+  CUmodule module;
+  Norm norm;
+  Rotation rotation;
+  Store store;
+};
+
+void run_all(const Gpu& gpu, Layer layer) {
+  run_captured(gpu, [&] { layer.all(); });
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+GPU_CASE(rewrite_of_sglang_qk_norm) {
+  Layer layer(gpu);
+  layer.all();  // outside graphs they stay
+  EXPECT_EQUAL(1, ran(kStore));
+  run_all(gpu, layer);
+  const SimcudaLaunch last = last_launch(kOne);
+  const CUdeviceptr given[] = {layer.norm.query,         layer.norm.query_weight,
+                               layer.norm.key_weight,    layer.rotation.angles,
+                               layer.rotation.positions, layer.store.slots,
+                               layer.store.key_cache,    layer.store.value_cache};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t strides_and_slot[] = {2048, 2048, 0};
+  CHECK(memcmp(last.params + sizeof given, strides_and_slot, sizeof strides_and_slot) == 0);
+  const size_t scalars = sizeof given + sizeof strides_and_slot;
+  CHECK(param_at<float>(last, scalars) == 1e-6f);
+  EXPECT_EQUAL(32, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(6, last.grid[1]);
+  // The norm of 0.5.22, and one token, whose strides say nothing.
+  run_captured(gpu, [&] { layer.all(kOlderNorm); });
+  run_all(gpu, Layer(gpu, 1));
+  EXPECT_EQUAL(3, ran(kOne));
+  EXPECT_EQUAL(1, ran(kStore));
+  state({}, {.hit = 3, .untracked = 3, .absorbed = 6});
+}
+
+// One of the three uses other memory, more or less of it, or other sizes: all stay.
+GPU_CASE(rewrite_of_sglang_qk_norm_needs_its_ties) {
+  const Layer layer(gpu);
+  using Change = void (*)(Layer*);
+  const Change changes[] = {
+      [](Layer* one) { one->norm.key_base += 256; },
+      [](Layer* one) { one->norm.query_stride += 128; },
+      [](Layer* one) { one->norm.key_stride += 128; },
+      [](Layer* one) { one->rotation.query += 1 << 20; },
+      [](Layer* one) { one->rotation.key_base += 1 << 20; },
+      [](Layer* one) { one->rotation.query_stride += 256; },
+      [](Layer* one) { one->rotation.key_stride += 256; },
+      [](Layer* one) { one->rotation.head_stride = 512; },
+      [](Layer* one) { one->rotation.q_heads = 16; },
+      [](Layer* one) { one->rotation.kv_heads = 4; },
+      [](Layer* one) { one->rotation.tokens = 2; },
+      [](Layer* one) { one->store.key += 256; },
+      [](Layer* one) { one->store.value += 256; },
+      [](Layer* one) { one->store.key_stride += 256; },
+      [](Layer* one) { one->store.value_stride += 256; },
+      [](Layer* one) { one->store.slots_stride = 2; },
+      [](Layer* one) { one->store.tokens = 2; },
+      [](Layer* one) { one->norm.kv_heads = one->rotation.kv_heads = 4; },
+  };
+  for (const Change change : changes) {
+    Layer other = layer;
+    change(&other);
+    run_all(gpu, other);
+  }
+  constexpr int kChanges = sizeof changes / sizeof changes[0];
+  EXPECT_EQUAL(0, ran(kOne));
+  EXPECT_EQUAL(kChanges, ran(kStore));
+  state({}, {.untracked = 3 * kChanges});
+}
+
+// The caches must end before what else the kernels use, and the solution serves so many tokens.
+GPU_CASE(rewrite_of_sglang_qk_norm_needs_room) {
+  Layer behind(gpu);
+  behind.store.key_cache = behind.norm.query - (2 << 20);
+  behind.store.slot_count = 1024;
+  run_all(gpu, behind);
+  EXPECT_EQUAL(1, ran(kOne));
+  behind.store.slot_count = 1025;  // the last slot is the first row
+  run_all(gpu, behind);
+  EXPECT_EQUAL(1, ran(kOne));
+  run_all(gpu, Layer(gpu, 513));
+  EXPECT_EQUAL(1, ran(kOne));
+  state({}, {.hit = 1, .where = 3, .graph = 3, .absorbed = 2});
+}
