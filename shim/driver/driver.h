@@ -35,6 +35,7 @@ namespace fibshim {
   CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                             \
   CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                               \
   CALL(cuGraphGetEdges_v2, PFN_cuGraphGetEdges_v12030)                            \
+  CALL(cuGraphAddChildGraphNode, PFN_cuGraphAddChildGraphNode_v10000)             \
   CALL(cuGraphDestroyNode, PFN_cuGraphDestroyNode_v10000)                         \
   CALL(cuGraphMemcpyNodeGetParams, PFN_cuGraphMemcpyNodeGetParams_v10000)         \
   CALL(cuGraphMemsetNodeGetParams, PFN_cuGraphMemsetNodeGetParams_v10000)         \

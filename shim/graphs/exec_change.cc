@@ -2,6 +2,7 @@
 
 #include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/child_graphs.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/graphs/shadow_exec.h"
@@ -38,10 +39,11 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
   index_ = find_host_node(exec_->host_nodes, node);
   if (index_ == SIZE_MAX) return CUDA_SUCCESS;
   KernelNode& known = exec_->nodes[index_];
-  const bool is_own = known.kept == nullptr || exec_->is_updated;
+  const bool is_unknown = exec_->is_updated && !exec_->has_known_nodes;
+  const bool is_own = known.kept == nullptr || is_unknown;
   const CUgraphNode attributed = is_own ? node : known.kept;
   NodeFacts own_facts = {};
-  NodeFacts* const facts = exec_->is_updated ? &own_facts : &known.facts;
+  NodeFacts* const facts = is_unknown ? &own_facts : &known.facts;
   if (exec_->is_in_place && exec_->originals == nullptr) {
     plan_in_exec(attributed, params, facts, &planned_);
     if (planned_.is_redirect() && wants_shadow() &&
@@ -80,7 +82,7 @@ void ExecChange::set_kernel(const NodeParams& params) {
   if (exec_ == nullptr) return;
   if (index_ == SIZE_MAX) return leave(GraphReason::set_unknown);
   const bool had_copy = exec_->originals != nullptr;
-  if (exec_->is_updated) leave(GraphReason::set_after_update);
+  find_updated();
   const KernelNode& known = exec_->nodes[index_];
   const bool keeps_original = planned_.is_redirect() && replacement_in_place() == nullptr;
   CounterIndex of_host = planned_.plan.counter;  // in the host's exec
@@ -155,7 +157,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
     exec_->has_switched_others |= exec_->originals == nullptr;
     return;
   }
-  if (exec_->is_updated) leave(GraphReason::set_after_update);
+  find_updated();
   KernelNode& known = exec_->nodes[index];
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;
@@ -175,6 +177,13 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   if (!is_done) rebuild();
 }
 
+void ExecChange::find_updated() {
+  if (!exec_->is_updated || exec_->originals == nullptr) return;
+  if (!exec_->has_known_nodes || current_originals(exec_).graph == nullptr) {
+    leave(GraphReason::set_after_update);
+  }
+}
+
 void ExecChange::leave(GraphReason reason) {
   if (exec_ == nullptr || exec_->originals == nullptr) return;
   const ReadSection section;
@@ -183,6 +192,12 @@ void ExecChange::leave(GraphReason reason) {
 
 void ExecChange::set_child(CUgraphNode node, CUgraph child) {
   if (exec_ == nullptr) return;
+  find_updated();
+  if (exec_->originals != nullptr && replace_child(exec_, node, child)) {
+    exec_->has_set_nodes = true;
+    drop_unreplaced(exec_);
+    return rebuild();
+  }
   leave(GraphReason::set_child);
   Variant* const running = exec_->running.load(std::memory_order_relaxed);
   CUgraph before = nullptr;

@@ -52,7 +52,8 @@ class ExecChange {
     });
     if (!is_done) rebuild();
   }
-  // Call after the child graph of a node was set: its kernels are not replaced.
+  // Call after the child graph of a node was set. Where no copy of it can follow, its kernels are
+  // not replaced.
   void set_child(CUgraphNode node, CUgraph child);
 
  private:
@@ -79,14 +80,17 @@ class ExecChange {
     drop_unreplaced(exec_);
     check_running();
   }
-  // False: the node has no copy, or not in a copy of the graph that the exec has taken over.
+  // False: the node has no copy, or it is not known which one it is.
   bool find_kept(CUgraphNode node, CUgraphNode* kept) {
-    return !exec_->taken_over.is_of_another_graph() && current_originals(exec_).graph != nullptr &&
+    return exec_->has_known_nodes && current_originals(exec_).graph != nullptr &&
            find_in_clone(node, exec_->originals, kept);
   }
   // Call after a change of the running variant, or of the exec that its checked launches run.
   void check_running();
   bool follow_kernel(Variant* variant, const NodeParams& params);
+  // Call before a node of an updated exec is changed: leaves the exec if it is unknown which of the
+  // copy's nodes that is, or the copy cannot be brought up to date.
+  void find_updated();
   // The host's own exec runs from now on.
   void leave(GraphReason reason);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);

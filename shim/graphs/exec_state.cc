@@ -27,6 +27,7 @@ void drop_originals(Exec* exec) {
   if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
   exec->originals = nullptr;
   exec->taken_over.forget();
+  (void)exec->children.allocate(0);
   for (KernelNode& node : exec->nodes) node.kept = nullptr;
 }
 

@@ -27,6 +27,12 @@ struct LastLaunch {
   uint64_t ended_streams;  // ended_stream_count() at the launch
 };
 
+// A child graph that the host has set.
+struct ChildCopy {
+  CUgraphNode host;  // in the graph that the exec was made from
+  CUgraphNode kept;  // in the originals
+};
+
 // Bits of Exec::asks: what a launch must do first.
 inline constexpr uint32_t kHasReady = 1;   // run Exec::ready
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
@@ -43,11 +49,14 @@ struct Exec {
   Block<KernelNode> nodes;
   Block<HostNode> host_nodes;  // the same, sorted by the host's node
   Block<CUgraphNode> disabled_others;
+  Block<ChildCopy> children;
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is unknown
   CUgraph originals;        // a copy of the host's graph; null: none is kept
   TakenOver taken_over;     // updates since the copy, which current_originals() applies
   bool is_in_place;         // the host's own exec holds replacements, or may
   bool is_updated;          // it has taken over another graph, whose nodes the driver does not use
+  bool
+      has_known_nodes;  // the originals are listed as the graph that it was made from: their nodes are known by the host's
   // Some nodes other than kernels may be disabled in the host's exec, but it is unknown which.
   bool has_switched_others;
   bool

@@ -87,6 +87,17 @@ bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
   return true;
 }
 
+// True if the survey found the nodes that the exec was made from, in their order.
+bool has_first_nodes(const Survey& survey, const Exec& exec) {
+  const size_t count = survey.host_nodes.count();
+  bool is_same = count == exec.host_nodes.count();
+  for (size_t i = 0; is_same && i < count; ++i) {
+    is_same = survey.host_nodes[i].node == exec.host_nodes[i].node &&
+              survey.host_nodes[i].index == exec.host_nodes[i].index;
+  }
+  return is_same;
+}
+
 // Copies the host's graph and finds the copies of its nodes. False: that is not possible.
 bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   const auto clone = FIBSHIM_REAL(cuGraphClone);
@@ -297,6 +308,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   }
   if (variant == nullptr) variant = make_in_host(*exec, survey);
   exec->host_nodes.swap(survey.host_nodes);
+  exec->has_known_nodes = true;
   // Later instantiations are without an upload.
   exec->instantiation.flags &= ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
   if (variant == nullptr) {
@@ -362,11 +374,14 @@ CUresult ExecUpdate::finish(CUresult result) {
                             !keep_copies(*exec_, &survey))) {
     survey.forget_written();
   }
-  if (!survey.is_written) drop_originals(exec_);
+  if (!survey.is_written) {
+    drop_originals(exec_);
+    exec_->has_known_nodes = has_first_nodes(survey, *exec_);
+  }
   adopt_survey(&survey, exec_);
-  // The driver still identifies nodes by those of the graph from which the exec was made. It does
-  // not document how it pairs them with the nodes of this graph: most likely in their order, which
-  // suffices for counting.
+  // The driver still identifies nodes by those of the graph from which the exec was made. It pairs
+  // them with the nodes of this graph in their order if both list the same nodes and edges
+  // (driver_facts.md, section 8), and most likely also if not, which suffices for counting.
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
   exec_->is_updated = true;
   exec_->is_frozen = false;  // it has other kernels now

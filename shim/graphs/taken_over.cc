@@ -350,7 +350,6 @@ void TakenOver::commit(Block<KeptPlan>* plans, uint64_t changes) {
   next().release();
   lasting_layouts_ = layouts_.count();
   is_behind_ = true;
-  is_of_another_graph_ = updating_ != copied_;
 }
 
 bool TakenOver::bring_up_to_date() {

@@ -32,11 +32,7 @@ class TakenOver {
   TakenOver& operator=(const TakenOver&) = delete;
 
   // Call after the copy was made of this graph.
-  void remember_copied(CUgraph graph) {
-    copied_ = graph;
-    is_of_another_graph_ = false;
-    is_unwritable_ |= graph == unwritable_;
-  }
+  void remember_copied(CUgraph graph) { is_unwritable_ |= graph == unwritable_; }
   void forget();
 
   // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. If it returns
@@ -63,8 +59,6 @@ class TakenOver {
   const KeptPlan& plan(size_t kernel) const { return plans_[kernel]; }
 
   bool is_behind() const { return is_behind_; }
-  // True if the last graph taken over was not the one that was copied.
-  bool is_of_another_graph() const { return is_of_another_graph_; }
   // Sets the written values in the copy. False: the driver refuses; the copy is unusable then.
   bool bring_up_to_date();
 
@@ -102,7 +96,6 @@ class TakenOver {
   Set& next() { return sets_[1 - last_]; }
   const Set& next() const { return sets_[1 - last_]; }
 
-  CUgraph copied_ = nullptr;
   CUgraph updating_ = nullptr;
   Block<Place> places_;
   Growing<uint32_t> places_of_kernels_;
@@ -122,7 +115,6 @@ class TakenOver {
   // Such a graph was copied. Every graph that the exec can take over is like it.
   bool is_unwritable_ = false;
   bool is_behind_ = false;
-  bool is_of_another_graph_ = false;
 };
 
 }  // namespace fibshim

@@ -27,7 +27,7 @@ const ReasonsOfCase kReasonsOfCases[] = {
      "bodies_survive_failures",
      {{"device_launch", 1}, {"device_update", 1}, {"refused", 2}},
      true},
-    {"SetChild", "exec_with_child_graphs_set", {{"set_child", 4}}},
+    {"SetChild", "exec_with_child_graphs_set", {{"set_child", 2}}},
     {"SetAfterUpdate", "check_graph_left", {}, true},
     {"RewritePriority", "replacements_keep_priorities", {{"rewrite_priority", 2}}, true},
     {"NoneWhereAllIsReplaced", "rewrite_runs_as_one", {}, true},

@@ -82,6 +82,8 @@ const Move kMoves[] = {
     {"AndUpdatedGraphs", "swap_and_updated_graphs", 0, false},
     {"AndSameUpdates", "swap_and_same_updates", 0, false},
     {"AndSetAfterUpdates", "swap_and_set_after_updates", 0, false},
+    {"AndSetAfterCopiedUpdates", "swap_and_set_after_copied_updates", 0, false},
+    {"AndChildGraphsSet", "swap_and_child_graphs_set", 0, false},
     {"AndRefusedUpdates", "swap_and_refused_updates", 0, false, "it makes driver calls fail"},
     {"AndRefusedFunctions", "swap_and_refused_functions", 0, false, "it makes driver calls fail"},
     {"AndUpdatesOfEndedModules", "swap_and_updates_of_ended_modules", 0, false},

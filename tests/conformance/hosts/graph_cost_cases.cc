@@ -394,8 +394,18 @@ GPU_CASE(exec_growth) {
   }
 }
 
-// Updates alone: `conform update_costs NODES VALUE PERIOD`.
+// Updates alone: `conform update_costs NODES VALUE PERIOD`, where one kernel of so many gets this value, or `conform update_costs NODES
+// merged`, `... early`.
 GPU_CASE(update_costs) {
   const auto at = [&](size_t i) { return atoi(arguments.at(i).c_str()); };
-  time_update(gpu, gpu.step(), at(0), "update_per_node", at(1), at(2));
+  const CUfunction step = gpu.step();
+  if (arguments.at(1) == "merged") {
+    Pairs pairs(gpu);
+    time_update("update_per_node", *pairs.make_chain(at(0), 1), *pairs.make_chain(at(0), 2), at(0));
+  } else if (arguments.at(1) == "early") {
+    time_update("update_per_node", *make_early_chain(gpu, step, at(0), 1, 1, 1),
+                *make_early_chain(gpu, step, at(0), 1, 1, 1, 2), at(0));
+  } else {
+    time_update(gpu, step, at(0), "update_per_node", at(1), at(2));
+  }
 }

@@ -19,16 +19,17 @@ long clones() { return calls("cuGraphClone"); }
 struct Chain {
   Chain(const Gpu& gpu, CUfunction first, int shape, CUfunction second, int value,
         CUdeviceptr memory) {
-    CUgraphNode last = graph.add(first, Arguments(gpu.marks(), shape, value));
+    CUgraphNode last = kernels[0] = graph.add(first, Arguments(gpu.marks(), shape, value));
     const CUDA_MEMSET_NODE_PARAMS fill = fill_of(memory, static_cast<unsigned>(value));
     OK(cuda().cuGraphAddMemsetNode(&last, graph.get(), &last, 1, &fill, gpu.context()));
     const CUDA_MEMCPY3D copy = copy_of(memory + 8, memory, 4);
     OK(cuda().cuGraphAddMemcpyNode(&last, graph.get(), &last, 1, &copy, gpu.context()));
     copied = last;
     OK(cuda().cuGraphAddEmptyNode(&last, graph.get(), &last, 1));
-    graph.add(second, Arguments(gpu.marks(), shape, value + 1), last);
+    kernels[1] = graph.add(second, Arguments(gpu.marks(), shape, value + 1), last);
   }
   Graph graph;
+  CUgraphNode kernels[2] = {};
   CUgraphNode copied = nullptr;
 };
 
@@ -128,9 +129,9 @@ GPU_CASE(swap_and_same_updates) {
   gpu.finish(ran, {.hit = 1, .no_solution = 1});
 }
 
-// What the host sets after an update also runs after a move if the exec was updated from its own
-// graph, since the copy is set, too. If it was updated from another graph, the node is unknown, and
-// the graph keeps what it runs.
+// What the host sets after an update also runs after a move, since the copy is set, too: by the
+// nodes of the graph from which the exec was made, also where another graph that lists the same
+// nodes and edges has updated it.
 GPU_CASE(swap_and_set_after_updates) {
   const auto own = gpu.handles();
   const CUdeviceptr memory = device_memory(32);
@@ -147,10 +148,114 @@ GPU_CASE(swap_and_set_after_updates) {
   executable.update(other.graph);
   OK(cuda().cuGraphExecMemcpyNodeSetParams(executable.get(), chain.copied, &copy, gpu.context()));
   control.must_move(folder(arguments, "a"));
-  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  EXPECT_EQUAL(1, control.block().moved_graphs);
   OK(cuda().cuMemsetD32_v2(memory, 0, 8));
   expect_chain(gpu, executable, 20, memory + 16);
-  gpu.finish({.free = 2, .curated2 = 2}, {.hit = 1, .untracked = 1});
+  // The kernels, too, and then the next update brings its own values.
+  executable.update(other.graph);
+  executable.set(chain.kernels[1], own.free, Arguments(gpu.marks(), 1, 31));
+  executable.set(chain.kernels[0], own.step, Arguments(gpu.marks(), 1, 30));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  OK(cuda().cuMemsetD32_v2(memory, 0, 8));
+  executable.run_for(gpu, 31);
+  executable.enable(chain.kernels[0], false);
+  executable.run_for(gpu, 31);
+  executable.enable(chain.kernels[0], true);
+  executable.update(other.graph);
+  control.must_move(folder(arguments, "a"));
+  executable.run_for(gpu, 21);
+  gpu.finish({.free = 5, .curated1 = 2, .curated2 = 2}, {.hit = 1, .untracked = 1});
+}
+
+// A graph that lists its nodes otherwise, or that is copied for each update, tells its nodes only if
+// the exec was made from it. Otherwise the exec runs as it is from the first set node on, until it
+// is updated again.
+GPU_CASE(swap_and_set_after_copied_updates) {
+  const auto own = gpu.handles();
+  const auto make = [&](int value) {
+    const Graph child;
+    auto graph = std::make_unique<Graph>();
+    const CUgraphNode first = graph->add(own.step, Arguments(gpu.marks(), 1, value));
+    CUgraphNode node = nullptr;
+    OK(cuda().cuGraphAddChildGraphNode(&node, graph->get(), &first, 1, child.get()));
+    return graph;
+  };
+  const auto graph = make(1);
+  const auto other = make(2);
+  const CUgraphNode node = graph->nodes().at(0);
+  const Executable executable(graph->get());
+  Control control;
+  executable.update(*graph);
+  executable.set(node, own.step, Arguments(gpu.marks(), 1, 3));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 3);
+  executable.update(*other);
+  executable.set(node, own.step, Arguments(gpu.marks(), 1, 4));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  executable.run_for(gpu, 4);
+  executable.update(*other);
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 2);
+  gpu.finish({.step = 1, .curated2 = 2}, {.hit = 1});
+}
+
+// A child graph that the host sets goes along with moves, between the kernels before and after it,
+// however often it is set, and its own child graphs with it. From the first one on in which a kernel
+// was disabled, the exec runs as it is.
+GPU_CASE(swap_and_child_graphs_set) {
+  const auto own = gpu.handles();
+  const auto make_child = [&](int value) {
+    const Graph inner;
+    inner.add(own.step, Arguments(gpu.marks(), 1, value + 1));
+    auto child = std::make_unique<Graph>();
+    const CUgraphNode first = child->add(own.step, Arguments(gpu.marks(), 1, value));
+    CUgraphNode node = nullptr;
+    OK(cuda().cuGraphAddChildGraphNode(&node, child->get(), &first, 1, inner.get()));
+    return child;
+  };
+  const auto child = make_child(10);
+  const Graph graph;
+  const CUgraphNode before = graph.add(own.free, Arguments(gpu.marks(), 1, 1));
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), &before, 1, child->get()));
+  graph.add(own.free, Arguments(gpu.marks(), 1, 2), node);
+  const Executable executable(graph.get());
+  const auto set_child = [&](int value) {
+    const auto other = make_child(value);
+    OK(cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), node, other->get()));
+  };
+  Control control;
+  Ran ran;
+  const auto expect_run = [&](long* kernels) {
+    executable.run_for(gpu, 2);
+    *kernels += 2;
+    ran.free += 2;
+    gpu.expect_ran(ran);
+  };
+  for (const char* const to : {"b", "a", "none", "b"}) {
+    long* const now = *to == 'b' ? &ran.curated2 : *to == 'a' ? &ran.curated1 : &ran.step;
+    set_child(20);
+    control.must_move(folder(arguments, to));
+    EXPECT_EQUAL(1, control.block().moved_graphs);
+    expect_run(now);
+    set_child(30);
+    set_child(40);
+    expect_run(now);
+  }
+  CUgraph held = nullptr;
+  size_t count = 1;
+  CUgraphNode disabled = nullptr;
+  OK(cuda().cuGraphChildGraphNodeGetGraph(node, &held));
+  OK(cuda().cuGraphGetRootNodes(held, &disabled, &count));
+  executable.enable(disabled, false);
+  set_child(50);
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  gpu.finish(ran, {.hit = 2, .untracked = 2});
 }
 
 // An update that the driver refuses changes nothing. A copy to which the recorded parameters cannot

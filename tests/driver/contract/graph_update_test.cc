@@ -1,6 +1,7 @@
 // What cuGraphExecUpdate copies from a graph besides its nodes' parameters, and what the shim then
 // reads from graphs.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/driver/contract/graphs.h"
@@ -77,6 +78,79 @@ TEST_F(GraphUpdates, TakeParametersAndNoCluster) {
     EXPECT_EQ(200 + blocks, run(exec));
     EXPECT_EQ(200, read_int(other));
     EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+    EXPECT_OK(cuda().cuGraphDestroy(first));
+    EXPECT_OK(cuda().cuGraphDestroy(second));
+  }
+}
+
+// Where both graphs list the same nodes and edges, the n-th node of the graph from which the exec was made is the n-th of the
+// one that it took over, also where others would fit: then a node that is set afterwards is known.
+TEST_F(GraphUpdates, PairNodesInTheirOrder) {
+  using Edges = std::vector<std::pair<int, int>>;
+  struct Shape {
+    const char* name;
+    int nodes;
+    Edges edges;
+  };
+  const Shape shapes[] = {
+      {"apart", 4, {}},
+      {"chain", 4, {{0, 1}, {1, 2}, {2, 3}}},
+      {"back", 4, {{3, 2}, {2, 1}, {1, 0}}},
+      {"two_chains", 4, {{0, 2}, {1, 3}}},
+      {"crossed", 4, {{1, 2}, {0, 3}}},
+      {"fork", 5, {{0, 1}, {0, 2}, {0, 3}, {0, 4}}},
+      {"join", 5, {{1, 4}, {0, 4}, {3, 4}, {2, 4}}},
+      {"diamond", 4, {{0, 2}, {0, 1}, {2, 3}, {1, 3}}},
+  };
+  constexpr int kMostNodes = 5;
+  CUdeviceptr places[kMostNodes];
+  for (CUdeviceptr& place : places) place = make_int();
+  const auto params_of = [&](void** pointers, const int* place, const int32_t* value) {
+    pointers[0] = &places[*place];
+    pointers[1] = const_cast<int32_t*>(value);
+    CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
+    params.func = store_;
+    return params;
+  };
+  for (const Shape& shape : shapes) {
+    const auto make = [&](std::vector<CUgraphNode>* nodes, int32_t value) {
+      CUgraph const graph = make_graph();
+      for (int i = 0; i < shape.nodes; ++i) {
+        void* pointers[2];
+        const CUDA_KERNEL_NODE_PARAMS_v2 params = params_of(pointers, &i, &value);
+        CUgraphNode node = nullptr;
+        EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params));
+        nodes->push_back(node);
+      }
+      for (const auto& [from, to] : shape.edges) {
+        EXPECT_OK(cuda().cuGraphAddDependencies(graph, &(*nodes)[from], &(*nodes)[to], 1));
+      }
+      return graph;
+    };
+    std::vector<CUgraphNode> firsts;
+    std::vector<CUgraphNode> seconds;
+    CUgraph const first = make(&firsts, 1);
+    CUgraph const second = make(&seconds, 2);
+    for (int set = 0; set < shape.nodes; ++set) {
+      const CUgraphExec exec = instantiate(first);
+      CUgraphExecUpdateResultInfo info;
+      EXPECT_OK(update(exec, second, &info));
+      const int32_t value = 3;
+      void* pointers[2];
+      const CUDA_KERNEL_NODE_PARAMS_v2 params = params_of(pointers, &set, &value);
+      EXPECT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, firsts[set], &params));
+      EXPECT_OK(cuda().cuGraphLaunch(exec, nullptr));
+      // Had another node been set, its own place would keep 1.
+      for (int i = 0; i < shape.nodes; ++i) {
+        EXPECT_EQ(i == set ? 3 : 2, read_int(places[i])) << shape.name << ' ' << set << ' ' << i;
+      }
+      EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+      // All places hold 1 again.
+      const CUgraphExec own = instantiate(first);
+      EXPECT_OK(cuda().cuGraphLaunch(own, nullptr));
+      EXPECT_OK(cuda().cuCtxSynchronize());
+      EXPECT_OK(cuda().cuGraphExecDestroy(own));
+    }
     EXPECT_OK(cuda().cuGraphDestroy(first));
     EXPECT_OK(cuda().cuGraphDestroy(second));
   }
