@@ -38,7 +38,7 @@ bool GraphShape::read(CUgraph graph) {
   qsort(nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
   const size_t node_count = nodes.count();
   const size_t count = edges.data.count();
-  if (!has_other_ports.allocate(node_count) || !room_.allocate(5 * node_count + 1 + count)) {
+  if (!has_other_ports.allocate(node_count) || !room_.allocate(6 * node_count + 1 + count)) {
     return false;
   }
   uint32_t* const first = room_.begin();
@@ -48,7 +48,8 @@ bool GraphShape::read(CUgraph graph) {
   dag.next = next;
   dag.position = next + count;
   dag.sibling = dag.position + node_count;
-  uint32_t* const rest = dag.sibling + node_count;
+  dag.reach = dag.sibling + node_count;
+  uint32_t* const rest = dag.reach + node_count;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t before = number_of(edges.from[i]);
     const uint32_t after = number_of(edges.to[i]);
@@ -68,15 +69,27 @@ bool GraphShape::read(CUgraph graph) {
 }
 
 uint32_t GraphShape::number_of(CUgraphNode node) const {
-  const void* const found =
-      bsearch(&node, nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
-  return found == nullptr
-             ? UINT32_MAX
-             : static_cast<uint32_t>(static_cast<const CUgraphNode*>(found) - nodes.begin());
+  const auto wanted = reinterpret_cast<uintptr_t>(node);
+  size_t low = 0;
+  size_t high = nodes.count();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    const auto found = reinterpret_cast<uintptr_t>(nodes[middle]);
+    if (found == wanted) return static_cast<uint32_t>(middle);
+    if (found < wanted) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return UINT32_MAX;
 }
 
-bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
-                 Block<CUgraphNode>* after) {
+namespace {
+
+// As list_around(), from the node number `first` on.
+bool list_around_others(const CUgraphNode* nodes, uint32_t first, uint32_t count,
+                        Block<CUgraphNode>* before, Block<CUgraphNode>* after) {
   Block<CUgraphNode> listed;
   const auto add_listed = [&](Block<CUgraphNode>* out) {
     for (const CUgraphNode node : listed) {
@@ -84,13 +97,20 @@ bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* b
     }
     return true;
   };
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = first; i < count; ++i) {
     if (!list_before(nodes[i], &listed) || !add_listed(before) || !list_after(nodes[i], &listed) ||
         !add_listed(after)) {
       return false;
     }
   }
   return true;
+}
+
+}  // namespace
+
+bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
+                 Block<CUgraphNode>* after) {
+  return list_around_others(nodes, 0, count, before, after);
 }
 
 bool make_all_edges_full(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
@@ -108,21 +128,18 @@ bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
   Block<CUgraphNode> before;
   Block<CUgraphNode> after;
   if (add == nullptr || destroy == nullptr) return false;
-  if (!list_around(nodes, count, &before, &after)) return false;
+  if (!list_around_others(nodes, 1, count, &before, &after)) return false;
   for (uint32_t i = 1; i < count; ++i) {
     if (destroy(nodes[i]) != CUDA_SUCCESS) return false;
-  }
-  if (!make_edges_full(graph, kept) || !make_later_edges_full(graph, kept) ||
-      !list_before(kept, &listed)) {
-    return false;
   }
   const auto has = [&](CUgraphNode node) {
     return contains(listed.begin(), static_cast<uint32_t>(listed.count()), node);
   };
+  if (!make_edges_full(graph, kept, &listed)) return false;
   for (const CUgraphNode node : before) {
     if (!has(node) && add(graph, &node, &kept, nullptr, 1) != CUDA_SUCCESS) return false;
   }
-  if (!list_after(kept, &listed)) return false;
+  if (!make_later_edges_full(graph, kept, &listed)) return false;
   for (const CUgraphNode node : after) {
     if (!has(node) && add(graph, &kept, &node, nullptr, 1) != CUDA_SUCCESS) return false;
   }

@@ -21,7 +21,20 @@ bool read_attribute(CUgraphNode node, CUlaunchAttributeID id, CUkernelNodeAttrVa
 using ListEdges = CUresult(CUDAAPI*)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*);
 bool list_edges(ListEdges list, CUgraphNode node, Block<CUgraphNode>* nodes,
                 Block<CUgraphEdgeData>* data) {
-  size_t count = 0;
+  // Most nodes have fewer: then one call tells all.
+  constexpr size_t kFew = 8;
+  CUgraphNode few[kFew];
+  CUgraphEdgeData few_data[kFew];
+  size_t count = kFew;
+  if (list(node, few, few_data, &count) == CUDA_SUCCESS && count < kFew) {
+    if (!nodes->allocate_unset(count) || !data->allocate_unset(count)) return false;
+    for (size_t i = 0; i < count; ++i) {
+      (*nodes)[i] = few[i];
+      (*data)[i] = few_data[i];
+    }
+    return true;
+  }
+  count = 0;
   if (list(node, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
   return nodes->allocate(count) && data->allocate(count) &&
          (count == 0 || list(node, nodes->begin(), data->begin(), &count) == CUDA_SUCCESS);
@@ -196,24 +209,22 @@ bool make_edge_full(CUgraph graph, CUgraphNode before, CUgraphNode node,
 
 }  // namespace
 
-bool make_edges_full(CUgraph graph, CUgraphNode node) {
+bool make_edges_full(CUgraph graph, CUgraphNode node, Block<CUgraphNode>* nodes) {
   const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
-  Block<CUgraphNode> nodes;
   Block<CUgraphEdgeData> data;
-  if (before == nullptr || !list_edges(before, node, &nodes, &data)) return false;
-  for (size_t i = 0; i < nodes.count(); ++i) {
-    if (!make_edge_full(graph, nodes[i], node, data[i])) return false;
+  if (before == nullptr || !list_edges(before, node, nodes, &data)) return false;
+  for (size_t i = 0; i < nodes->count(); ++i) {
+    if (!make_edge_full(graph, (*nodes)[i], node, data[i])) return false;
   }
   return true;
 }
 
-bool make_later_edges_full(CUgraph graph, CUgraphNode node) {
+bool make_later_edges_full(CUgraph graph, CUgraphNode node, Block<CUgraphNode>* nodes) {
   const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);
-  Block<CUgraphNode> nodes;
   Block<CUgraphEdgeData> data;
-  if (after == nullptr || !list_edges(after, node, &nodes, &data)) return false;
-  for (size_t i = 0; i < nodes.count(); ++i) {
-    if (!make_edge_full(graph, node, nodes[i], data[i])) return false;
+  if (after == nullptr || !list_edges(after, node, nodes, &data)) return false;
+  for (size_t i = 0; i < nodes->count(); ++i) {
+    if (!make_edge_full(graph, node, (*nodes)[i], data[i])) return false;
   }
   return true;
 }

@@ -160,10 +160,18 @@ bool is_early_edge(const CUgraphEdgeData& data);
 bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes);
 bool list_after(CUgraphNode node, Block<CUgraphNode>* nodes);
 
-// Makes the node wait for the end of all nodes before it.
-bool make_edges_full(CUgraph graph, CUgraphNode node);
-// Makes all nodes after `node` wait for its end.
-bool make_later_edges_full(CUgraph graph, CUgraphNode node);
+// Makes the node wait for the end of all nodes before it, and lists these.
+bool make_edges_full(CUgraph graph, CUgraphNode node, Block<CUgraphNode>* nodes);
+inline bool make_edges_full(CUgraph graph, CUgraphNode node) {
+  Block<CUgraphNode> nodes;
+  return make_edges_full(graph, node, &nodes);
+}
+// Makes all nodes after `node` wait for its end, and lists these.
+bool make_later_edges_full(CUgraph graph, CUgraphNode node, Block<CUgraphNode>* nodes);
+inline bool make_later_edges_full(CUgraph graph, CUgraphNode node) {
+  Block<CUgraphNode> nodes;
+  return make_later_edges_full(graph, node, &nodes);
+}
 
 // The nodes that a node depends on.
 struct NodesBefore {

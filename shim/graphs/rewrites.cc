@@ -5,6 +5,7 @@
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
 #include "shim/graphs/address_holders.h"
+#include "shim/graphs/address_index.h"
 #include "shim/graphs/graph_edges.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/rewrite_plan.h"
@@ -25,7 +26,7 @@ struct Instance {
 };
 
 // A kernel that holds an address inside a dead buffer, and the instances of which it is a kernel
-// and which declare that buffer dead.
+// and which declare that buffer dead, of which there is at least one.
 struct Holder {
   AddressHolder holder;
   uint32_t first_owner;
@@ -206,37 +207,78 @@ class Absorption {
     }
     Growing<AddressHolder> all;
     if (begin < end && !find_holders(originals_, begin, end, &all)) return false;
+    if (!list_instances()) return false;
     for (const AddressHolder& holder : all) {
       const auto first_owner = static_cast<uint32_t>(owners_.count());
-      for (uint32_t i = 0; i < instances_.count(); ++i) {
+      for (const uint32_t i : instances_of_[holder.kernel]) {
         if (!is_owner(instances_[i], holder)) continue;
         uint32_t* const owner = owners_.add();
         if (owner == nullptr) return false;
         *owner = i;
       }
       const auto owner_count = static_cast<uint32_t>(owners_.count()) - first_owner;
-      if (owner_count == 0 && is_unused(holder)) continue;
-      Holder* const added = holders_.add();
-      if (added == nullptr) return false;
-      *added = {holder, first_owner, owner_count};
+      if (owner_count != 0) {
+        Holder* const added = holders_.add();
+        if (added == nullptr) return false;
+        *added = {holder, first_owner, owner_count};
+      } else if (!is_unused(holder)) {
+        if (!strangers_.add(holder.begin, holder.end)) return false;
+      }
     }
-    return true;
+    strangers_.sort();
+    return list_holders();
   }
 
-  // The kernel has the address as its instance's dead buffer: that is written there before it is read.
+  // Which instances each kernel belongs to. False: no memory, as below.
+  bool list_instances() {
+    const auto for_each = [this](const auto& use) {
+      for (uint32_t i = 0; i < instances_.count(); ++i) {
+        for (uint32_t k = 0; k < rewrite_of(instances_[i]).member_count; ++k) {
+          use(kernel_at(instances_[i].nodes[k]), i);
+        }
+      }
+    };
+    return instances_of_.list(kernels_.count(), for_each);
+  }
+  bool list_holders() {
+    const auto for_each = [this](const auto& use) {
+      for (uint32_t i = 0; i < holders_.count(); ++i) use(holders_[i].holder.kernel, i);
+    };
+    return holders_of_.list(kernels_.count(), for_each);
+  }
+  // The kernel, one of the instance's, has the address as its dead buffer: that is written there
+  // before it is read.
   bool is_owner(const Instance& instance, const AddressHolder& holder) const {
     if (instance.conflict != nullptr) return false;
-    bool has_it = false;
-    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
-      has_it = has_it || kernel_at(instance.nodes[i]) == holder.kernel;
-    }
-    for (uint32_t i = 0; has_it && i < instance.range_count; ++i) {
+    for (uint32_t i = 0; i < instance.range_count; ++i) {
       const BufferRange& range = ranges_[instance.first_range + i];
       if (range.is_dead && holder.begin >= range.begin && holder.end <= range.end) return true;
     }
     return false;
   }
 
+  // False: another node may read the dead buffer.
+  bool may_drop(const BufferRange& range, const Instance& instance) const {
+    return !strangers_.has_any_in(range.begin, range.end) && !has_rival(range, instance);
+  }
+  // All owners of such a holder share a kernel with the instance.
+  bool has_rival(const BufferRange& range, const Instance& instance) const {
+    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+      for (const uint32_t rival : instances_of_[kernel_at(instance.nodes[i])]) {
+        const Instance& other = instances_[rival];
+        for (uint32_t k = 0; &other != &instance && k < rewrite_of(other).member_count; ++k) {
+          for (const uint32_t number : holders_of_[kernel_at(other.nodes[k])]) {
+            const Holder& one = holders_[number];
+            if (one.holder.begin < range.end && range.begin < one.holder.end &&
+                !may_hold(one, instance)) {
+              return true;
+            }
+          }
+        }
+      }
+    }
+    return false;
+  }
   // The instance may drop a dead buffer although the holder has its address: the holder is one of
   // the instance's kernels, or belongs to another rewrite that shares no kernel with it, or never
   // reads it.
@@ -245,7 +287,7 @@ class Absorption {
       const Instance& owner = instances_[owners_[holder.first_owner + i]];
       if (&owner == &instance || !has_common_kernel(owner, instance)) return true;
     }
-    return holder.owner_count != 0 && is_unused(holder.holder);
+    return is_unused(holder.holder);
   }
   bool has_common_kernel(const Instance& one, const Instance& other) const {
     for (uint32_t i = 0; i < rewrite_of(one).member_count; ++i) {
@@ -315,12 +357,8 @@ class Absorption {
       const BufferRange& range = ranges_[instance.first_range + i];
       if (!range.is_dead) continue;
       if (!has_holders_) return "a node of the graph cannot be looked into";
-      for (const Holder& one : holders_) {
-        if (one.holder.begin < range.end && range.begin < one.holder.end &&
-            !may_hold(one, instance)) {
-          return "another node has the address of a buffer that is dead";
-        }
-      }
+      if (!may_drop(range, instance))
+        return "another node has the address of a buffer that is dead";
     }
     return nullptr;
   }
@@ -439,6 +477,9 @@ class Absorption {
   Growing<Instance> instances_;  // by falling benefit of their rewrites
   Growing<BufferRange> ranges_;
   Growing<Holder> holders_;
+  AddressRanges strangers_;  // addresses inside dead buffers, which no instance may drop
+  NumbersByKernel instances_of_;
+  NumbersByKernel holders_of_;
   Growing<uint32_t> owners_;
   bool has_holders_ = false;
   const char* told_ = nullptr;

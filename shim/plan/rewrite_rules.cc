@@ -13,15 +13,7 @@ uint32_t find_limit(const Dag& dag, const uint32_t* nodes, uint32_t node_count) 
   for (uint32_t i = 0; i < node_count; ++i) {
     if (dag.position[nodes[i]] > limit) limit = dag.position[nodes[i]];
   }
-  for (bool has_grown = true; has_grown;) {
-    has_grown = false;
-    for (uint32_t i = 0; i < dag.count; ++i) {
-      const uint32_t other = dag.position[dag.sibling[i]];
-      if (dag.position[i] > limit || other <= limit) continue;
-      limit = other;
-      has_grown = true;
-    }
-  }
+  while (dag.reach[limit] > limit) limit = dag.reach[limit];
   return limit;
 }
 
@@ -55,7 +47,7 @@ bool order_nodes(Dag* dag, uint32_t* room) {
   for (uint32_t i = 0; i < dag->count; ++i) waits[i] = 0;
   for (uint32_t i = 0; i < dag->first[dag->count]; ++i) ++waits[dag->next[i]];
   for (uint32_t i = 0; i < dag->count; ++i) {
-    dag->sibling[i] = i;
+    dag->sibling[i] = dag->reach[i] = i;
     if (waits[i] == 0) queue[ready++] = i;
   }
   for (uint32_t at = 0; at < ready; ++at) {
@@ -95,8 +87,16 @@ bool may_become_one(const Dag& dag, const uint32_t* nodes, uint32_t node_count, 
 }
 
 void become_one(Dag* dag, const uint32_t* nodes, uint32_t node_count) {
+  uint32_t lowest = UINT32_MAX;
+  uint32_t highest = 0;
   for (uint32_t i = 0; i < node_count; ++i) {
     dag->sibling[nodes[i]] = nodes[i + 1 == node_count ? 0 : i + 1];
+    const uint32_t position = dag->position[nodes[i]];
+    if (position < lowest) lowest = position;
+    if (position > highest) highest = position;
+  }
+  for (uint32_t at = lowest; at < highest; ++at) {
+    if (dag->reach[at] < highest) dag->reach[at] = highest;
   }
 }
 

@@ -16,9 +16,11 @@ struct Dag {
   const uint32_t* next;
   uint32_t* position;  // [count]; a topological order: every edge leads to a higher position
   uint32_t* sibling;   // [count]; a ring through the nodes that are merged with it
+  uint32_t*
+      reach;  // [count], by position: the highest one of nodes that are merged with a node up to here; itself: none is
 };
 
-// Fills `position` and `sibling`. `room`: 2 * count elements. False: the edges form a cycle.
+// Fills `position`, `sibling` and `reach`. `room`: 2 * count elements. False: the edges form a cycle.
 bool order_nodes(Dag* dag, uint32_t* room);
 
 // True if these nodes can be merged into one that keeps all their predecessors and successors:

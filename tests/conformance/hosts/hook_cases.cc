@@ -439,7 +439,7 @@ void switches_nodes(const Gpu& gpu) {
   gpu.finish({.curated1 = 4, .curated2 = 1, .curated3 = 1}, {.hit = 2});
 }
 
-// Its child graph set in an exec: that runs as it is from then on.
+// Its child graph set in an exec: replaced as the one before.
 void sets_child_graphs(const Gpu& gpu) {
   const auto own = gpu.handles();
   const Graph children[2];
@@ -452,7 +452,7 @@ void sets_child_graphs(const Gpu& gpu) {
   executable.run_for(gpu, 94);
   OK(cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), node, children[1].get()));
   executable.run_for(gpu, 95);
-  gpu.finish({.step = 1, .curated1 = 1}, {.hit = 1});
+  gpu.finish({.curated1 = 1, .curated2 = 1}, {.hit = 1});
 }
 
 // Of a node that signals a semaphore, or waits for it (of which the file tells at `offset`); by the value.

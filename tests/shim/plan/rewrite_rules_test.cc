@@ -69,7 +69,7 @@ class Numbered {
       }
     }
     first_[graph.count] = used;
-    dag_ = {graph.count, first_, next_, position_, sibling_};
+    dag_ = {graph.count, first_, next_, position_, sibling_, reach_};
     uint32_t room[2 * kMostNodes];
     is_ordered_ = order_nodes(&dag_, room);
   }
@@ -98,6 +98,7 @@ class Numbered {
   uint32_t next_[kMostNodes * kMostNodes] = {};
   uint32_t position_[kMostNodes] = {};
   uint32_t sibling_[kMostNodes] = {};
+  uint32_t reach_[kMostNodes] = {};
   uint32_t nodes_[kMostNodes] = {};
   static constexpr uint8_t kNothingSeen[kMostNodes] = {};
   uint8_t seen_[kMostNodes] = {};
