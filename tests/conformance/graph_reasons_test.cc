@@ -1,5 +1,9 @@
 // Why nodes of graphs keep their original is counted (shim/abi/graph_reasons.h).
+#include <set>
+
 #include <nlohmann/json.hpp>
+
+#include "shim/abi/graph_reasons.h"
 
 #include "tests/conformance/conform_run.h"
 
@@ -28,7 +32,18 @@ const ReasonsOfCase kReasonsOfCases[] = {
      {{"device_launch", 1}, {"device_update", 1}, {"refused", 2}},
      true},
     {"SetChild", "exec_with_child_graphs_set", {{"set_child", 2}}},
-    {"SetAfterUpdate", "check_graph_left", {}, true},
+    {"NotCopied", "kept_uncopied", {{"not_copied", 2}}, true},
+    {"NotDescribed", "kept_undescribed", {{"not_copied", 2}}, true},
+    {"Refused", "exec_survives_failures", {{"refused", 2}}, true},
+    {"Disabled", "exec_update_keeps_what_is_disabled", {{"disabled", 2}}},
+    {"SetUnknown", "kept_set_unknown", {{"set_unknown", 2}}, true},
+    {"SetAfterUpdate", "kept_set_after_update", {{"set_after_update", 2}}},
+    {"SetWhereAllIsHeld", "check_graph_left", {}, true},
+    {"RewriteOrderBuffersAndReader",
+     "rewrite_needs_proof",
+     {{"rewrite_order", 2}, {"rewrite_buffers", 4}, {"rewrite_reader", 8}},
+     true},
+    {"RewriteChanged", "rewrite_is_undone", {{"rewrite_changed", 4}}, true},
     {"RewritePriority", "replacements_keep_priorities", {{"rewrite_priority", 2}}, true},
     {"NoneWhereAllIsReplaced", "rewrite_runs_as_one", {}, true},
 };
@@ -47,6 +62,16 @@ TEST_P(GraphReasons, AreCounted) {
     if (number != 0) counted[reason] = number.get<long>();
   }
   EXPECT_EQ(counted, row.expected);
+}
+
+// Of every reason there is a case.
+TEST(EveryGraphReason, HasACase) {
+  std::set<std::string> shown;
+  for (const ReasonsOfCase& row : kReasonsOfCases) {
+    for (const auto& [reason, number] : row.expected) shown.insert(reason);
+  }
+  for (const GraphReasonInfo& info : kGraphReasons)
+    EXPECT_EQ(shown.count(info.name), 1u) << info.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, GraphReasons, testing::ValuesIn(kReasonsOfCases),

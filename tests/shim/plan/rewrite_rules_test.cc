@@ -160,6 +160,31 @@ uint64_t check_all_sets(const SmallGraph& graph) {
   return answers;
 }
 
+// From the first node to a group behind all others, from that to another that begins before the first node, and from there
+// to the second one: each group lets a later one be seen.
+TEST(RewriteRules, AWayBackThroughTwoGroups) {
+  constexpr uint32_t kNodes = 6;
+  const uint32_t first[kNodes + 1] = {0, 1, 2, 2, 3, 3, 3};
+  const uint32_t next[] = {2, 5, 4};
+  uint32_t position[kNodes];
+  uint32_t sibling[kNodes];
+  uint32_t reach[kNodes];
+  for (uint32_t i = 0; i < kNodes; ++i) position[i] = sibling[i] = reach[i] = i;
+  Dag dag = {kNodes, first, next, position, sibling, reach};
+  uint8_t seen[kNodes] = {};
+  uint32_t room[kNodes];
+  const uint32_t wanted[] = {1, 2};
+  const uint32_t behind[] = {3, 5};
+  const uint32_t around[] = {0, 4};
+  EXPECT_TRUE(may_become_one(dag, wanted, 2, seen, room));
+  EXPECT_TRUE(may_become_one(dag, behind, 2, seen, room));
+  become_one(&dag, behind, 2);
+  EXPECT_TRUE(may_become_one(dag, wanted, 2, seen, room));
+  EXPECT_TRUE(may_become_one(dag, around, 2, seen, room));
+  become_one(&dag, around, 2);
+  EXPECT_FALSE(may_become_one(dag, wanted, 2, seen, room));
+}
+
 TEST(RewriteRules, EveryGraphOfUpToSixNodes) {
   uint64_t answers = 0;
   for (uint32_t count = 2; count <= kMostNodes; ++count) {
