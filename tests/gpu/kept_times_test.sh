@@ -93,5 +93,17 @@ with tempfile.TemporaryDirectory() as work:
         expected = {solution for (_, solution, _), times in kept.times.items() for us, original in times.values() if us > 1.03 * original}
         if slower != expected:
             problems.append(f"{name}: slower are {slower}, not {expected}")
+    # All of a run at once, into the folders' sources.
+    pathlib.Path(work, "kept").mkdir()
+    for name, kept in (("vllm.routing", of_vllm), ("cublas.products", of_cublas), ("nofolder.times", of_cublas)):
+        KeptTimes.write(kept, pathlib.Path(work, "kept", f"{name}.json"), "NVIDIA H200", 90, "13.0")
+    words = [here / "take_kept.sh", build, pathlib.Path(work, "kept"), pathlib.Path(work, "config")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    taken = {path.parent.name: len(json.loads(path.read_text())["measurements"]) for path in pathlib.Path(work, "config").glob("*/measurements.json")}
+    before = {name: len(json.loads(path.read_text())["measurements"]) if (path := build / "config" / name / "measurements.json").exists() else 0
+              for name in ("vllm", "cublas")}
+    if done.returncode != 1 or "FAIL" not in done.stdout or "2 files taken" not in done.stdout or \
+            any(taken.get(name, 0) < max(before[name], len(kept.times)) for name, kept in (("vllm", of_vllm), ("cublas", of_cublas))):
+        problems.append(f"taken: {done.returncode}, {taken}, before {before}: {done.stdout}{done.stderr}")
 sys.exit("\n".join(problems) or 0)
 END
