@@ -8,7 +8,9 @@ KERNEL_ARCH_gemm_wide   := a  # its warpgroup instructions exist only on Hopper
 KERNEL_SMS_paged_decode := 90  # replaces a kernel for Hopper
 KERNEL_SMS_decode_combine := 90  # the same
 KERNEL_SMS_reduce_sum_rmsnorm := 90  # the same, and clusters
-KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope softmax splitk_reduce sum_rmsnorm
+KERNEL_SMS_sampling     := 90  # clusters; measured only there
+KERNEL_FLAGS_sampling   := -ftz=true  # as FlashInfer's
+KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling softmax splitk_reduce sum_rmsnorm
 
 NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common
 
@@ -18,6 +20,6 @@ KERNEL_CUBINS += $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin
 $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin: kernels/$(1)/$(1).cu $(wildcard kernels/common/*.cuh) kernels/kernels.mk | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$(2)$(strip $(KERNEL_ARCH_$(1))) $$< -o $$@
+	$(Q)$(NVCC) $(NVCCFLAGS) $(KERNEL_FLAGS_$(1)) -arch=sm_$(2)$(strip $(KERNEL_ARCH_$(1))) $$< -o $$@
 endef
 $(foreach family,$(KERNEL_FAMILIES),$(foreach sm,$(or $(KERNEL_SMS_$(family)),$(KERNEL_SMS)),$(eval $(call family_cubin,$(family),$(sm)))))

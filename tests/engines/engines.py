@@ -20,8 +20,9 @@
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
                                            several, with : between), and adds what it finds to
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
+  tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, with which tests/gpu/sampling.py compares ours
 
-What was compiled is kept, in build/cute_norms and build/flashinfer_decode, where the tests on a GPU find it.
+What was compiled is kept, in build/cute_norms, build/flashinfer_decode and build/flashinfer_sampling, where the tests on a GPU find it.
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -46,6 +47,7 @@ HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent.parent / "build"))
 WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
 CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
+FLASHINFER_SAMPLING = BUILD / "flashinfer_sampling"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
 CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1") for dsl in ("4.8.1", "4.8.1[cu13]")))
@@ -60,6 +62,8 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
+# Versions whose sampling is compiled: in between it is as in one of them.
+SAMPLING = ("0.6.18", "0.7.2.post1")
 # As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
 DECODE_VALUES = {
     "additional_params_decl": "float* maybe_alibi_slopes; double logits_soft_cap, sm_scale, rope_rcp_scale, rope_rcp_theta;",
@@ -349,6 +353,23 @@ def decode():
     codes_table.write_text("\n".join(table) + "\n")
 
 
+def sampling():
+    """As FlashInfer does itself at run time."""
+    nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "sampling_instances.cu"
+    FLASHINFER_SAMPLING.mkdir(exist_ok=True)
+    for version in SAMPLING:
+        made = FLASHINFER_SAMPLING / f"{version}.{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"
+        if made.exists():
+            continue
+        with tempfile.TemporaryDirectory(dir=FLASHINFER_SAMPLING) as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
+            data = pathlib.Path(folder, "flashinfer/data")
+            includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+            subprocess.run([nvcc, "-cubin", "-w", *DECODE_FLAGS, f"-DFLASHINFER_VERSION={version.split('.')[1]}",
+                            *(f"-I{path}" for path in includes), "-o", f"{folder}/new", source], check=True)
+            os.replace(f"{folder}/new", made)
+
+
 def newest_of(paths):
     """By symbol, the versions of its tables that are the newest of their package there. What an engine compiles at run time has a
     table of its own, with the versions that were recorded."""
@@ -445,7 +466,7 @@ def everything(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "sglang"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "sampling", "sglang"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -459,6 +480,8 @@ def main():
         cute()
     elif args.what == "decode":
         decode()
+    elif args.what == "sampling":
+        sampling()
     elif args.what == "read":
         read(args.engine)
     else:

@@ -532,6 +532,33 @@ def moe_routing(solution, dtype, experts, rows):
     return problems + wrong("topk_weights", outputs["topk_weights"], exact)
 
 
+def sampling(solution, dtype, width, rows):
+    """Every token must be one of those that the limits keep, in float64. tests/gpu/sampling.py compares tokens with FlashInfer's."""
+    draw = Draw(rows * 59 + width, dtype)
+    probs = torch.softmax(3 * torch.randn(rows, width, generator=draw.generator, device="cuda"), -1)
+    limits = {"top_k": torch.randint(1, 60, (rows,), generator=draw.generator, device="cuda", dtype=torch.int32),
+              "top_p": torch.rand(rows, generator=draw.generator, device="cuda"),
+              "min_p": torch.rand(rows, generator=draw.generator, device="cuda")}
+    order = probs.double().sort(-1, descending=True).values
+    least = torch.zeros(rows, 1, dtype=torch.float64, device="cuda")
+    if "top_k" in solution.definition:
+        least = torch.maximum(least, order.gather(1, limits["top_k"].long().unsqueeze(1) - 1))
+    if "top_p" in solution.definition:
+        before = order.cumsum(-1) - order
+        least = torch.maximum(least, torch.where(before < limits["top_p"].double().unsqueeze(1) + 1e-5, order, 2).amin(-1, keepdim=True))
+    if "min_p" in solution.definition:
+        least = torch.maximum(least, limits["min_p"].double().unsqueeze(1) * order[:, :1] * (1 - 1e-6))
+    problems = []
+    for offset in range(20):
+        samples, valid = torch.full((rows,), -7, dtype=torch.int32, device="cuda"), torch.full((rows,), 7, dtype=torch.uint8, device="cuda")
+        solution.launch({"probs": probs, **limits, "samples": samples, "valid": valid, "seeds": 0, "seed": 5, "offsets": 0, "offset": offset,
+                         "seed_stride": 0, "offset_stride": 0, "vocab_size": width, "batch_size": rows})
+        is_token = (samples >= 0) & (samples < width) & (valid == 1)
+        kept = probs.double().gather(1, samples.long().clamp(0, width - 1).unsqueeze(1)) >= least
+        problems += [f"draw {offset}: row {row} gets {samples[row].item()}" for row in (~(is_token & kept[:, 0])).nonzero()[:, 0].tolist()]
+    return problems
+
+
 FAMILIES = {
     "rmsnorm": rmsnorm, "rmsnorm_no_weight": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
     "fused_add_rmsnorm_no_weight": fused_add_rmsnorm, "mul_and_silu": gated_activation, "silu_and_mul_clamp": silu_and_mul_clamp,
@@ -544,6 +571,7 @@ FAMILIES = {
     "rope_append": rope_append, "qk_rmsnorm_rope_store": qk_rmsnorm_rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
+    **dict.fromkeys(("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling"), sampling),
 }
 
 

@@ -177,6 +177,15 @@ else
   skipped=$((skipped + 1))
 fi
 
+# ---- what was compiled beforehand: see tests/engines/README.md
+
+if [ -d "$build/flashinfer_sampling" ]; then
+  run "FlashInfer's sampling" "$python" "$here/sampling.py" "$build"
+else
+  echo "SKIP FlashInfer's sampling: not compiled (tests/engines/engines.py sampling)"
+  skipped=$((skipped + 1))
+fi
+
 set -- "$build"/cute_norms/*/
 if [ -d "$1" ]; then
   for cubins in "$@"; do

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""FlashInfer's sampling from probabilities on the GPU: its kernels alone, and under the shim with the folder `flashinfer`.
+
+  tests/gpu/sampling.py BUILD [KERNELS] [--out FILE] [--keep FILE] [--no-times]
+
+KERNELS is a folder of cubins that `tests/engines/engines.py sampling` has made, BUILD/flashinfer_sampling by default. They are launched
+by the driver, as FlashInfer's host code launches them. Each side is a process of its own and makes the same inputs. The tokens of its
+deterministic kernels must be the same; those of the others may differ where a sum, added in another order, is rounded to the other side of a
+token: at most 1 in 10,000. Ours must be faster.
+"""
+import argparse
+import ctypes
+import itertools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+from counters import read_counts
+from graph_time import graph_us
+from kept_times import KeptTimes
+from report import Report
+from solutions import Kernel, cuda
+
+POINTER, U32, U64, FLOAT, INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_float, ctypes.c_int32
+RANDOM = [POINTER, U64, POINTER, U64]
+# By operation: FlashInfer's kernel, and its parameters before the random numbers: P probabilities, T tokens, V valid, 0 a null
+# pointer, k and p arrays of limits, K and Q limits for all rows, D the width.
+OPS = {
+    "sampling_from_probs": ("SamplingFromProb", "PTV0D"),
+    "top_k_sampling": ("TopKSamplingFromProb", "PTV0kKD"),
+    "top_p_sampling": ("TopPSamplingFromProb", "PTV0pQD"),
+    "min_p_sampling": ("MinPSamplingFromProb", "PpTV0QD"),
+    "top_k_top_p_sampling": ("TopKTopPSamplingFromProb", "PkpTV0KQD"),
+}
+WIDTHS = (32000, 128256, 129280, 151936, 262208)
+BATCHES = (1, 3, 32, 160)
+TIMED_WIDTHS, TIMED_BATCHES, TIMED_KINDS = (32000, 128256, 151936, 262144), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), ("model", "flat")
+# As a model's; flat; all equal; rounded so that many are alike; most of them 0; nothing but zeros; below what float32 calls normal.
+KINDS = ("model", "flat", "equal", "ties", "few", "zeros", "tiny")
+DRAWS = 24
+
+
+def probabilities(kind, rows, width, generator):
+    noise = torch.randn(rows, width, generator=generator, device="cuda")
+    if kind == "model":  # a few likely tokens and a long tail
+        rank = torch.rand(rows, width, generator=generator, device="cuda").argsort(-1).argsort(-1).float()
+        return torch.softmax(-1.3 * torch.log1p(rank) + 0.5 * noise, -1)
+    if kind == "equal":
+        return torch.full_like(noise, 1 / width)
+    if kind == "ties":
+        return torch.softmax((3 * noise).round(), -1)
+    if kind == "few":
+        kept = torch.where(noise > 3, torch.softmax(3 * noise, -1), 0)
+        return kept / kept.sum(-1, keepdim=True)
+    if kind == "zeros":
+        return torch.zeros_like(noise)
+    if kind == "tiny":
+        return torch.where(noise > 3.5, 1e-38 * noise.abs(), 1e-42)
+    return torch.softmax(noise, -1)
+
+
+class Case:
+    def __init__(self, op, kind, rows, width):
+        self.op, self.rows, self.width = op, rows, width
+        generator = torch.Generator(device="cuda").manual_seed(rows * 1000003 + width)
+        self.probs = probabilities(kind, rows, width, generator)
+        choose = lambda values, dtype: torch.tensor(values, device="cuda", dtype=dtype).repeat(-(-rows // len(values)))[:rows].contiguous()
+        self.top_k = choose([50, 1, 20, 1000, width], torch.int32)
+        self.p = choose([0.05, 0.0, 0.5, 0.1, 1.0] if op == "min_p_sampling" else [0.9, 0.95, 0.5, 1.0, 0.0], torch.float32)
+        self.tokens = torch.empty(rows, dtype=torch.int32, device="cuda")
+        self.valid = torch.empty(rows, dtype=torch.uint8, device="cuda")
+        self.seeds = torch.arange(rows, dtype=torch.int64, device="cuda") * 7919
+        self.offsets = torch.arange(rows, dtype=torch.int64, device="cuda") * 3
+
+    def with_usual_limits(self):
+        """Limits of usual requests, for times."""
+        self.top_k.fill_(50)
+        self.p.fill_(0.05 if self.op == "min_p_sampling" else 0.9)
+        return self
+
+    def launch(self, kernel, draw, has_arrays=False):
+        _, letters = OPS[self.op]
+        values = {"P": (POINTER, self.probs.data_ptr()), "T": (POINTER, self.tokens.data_ptr()), "V": (POINTER, self.valid.data_ptr()),
+                  "0": (POINTER, None), "k": (POINTER, self.top_k.data_ptr()), "p": (POINTER, self.p.data_ptr()),
+                  "K": (INT, 0), "Q": (FLOAT, 0.0), "D": (U32, self.width)}
+        types, given = zip(*(values[letter] for letter in letters))
+        random = [self.seeds.data_ptr() if has_arrays else None, 12345, self.offsets.data_ptr() if has_arrays else None, draw]
+        stride = int(has_arrays)
+        kernel.types = [*types, *RANDOM, *([U32, U32] if kernel.has_strides else [])]
+        kernel.launch((self.rows, 1, 1), (1024, 1, 1), [*given, *random, *([stride, stride] if kernel.has_strides else [])], 8 << 10)
+
+
+class Engine:
+    """The kernels of one version: operation -> is it deterministic -> kernel."""
+
+    def __init__(self, path):
+        names = re.findall(rb"\0(_ZN10flashinfer8sampling\d+(\w+?)KernelILj1024E[^\0]*ELj4ELb([01])EfiEEv[^\0]*)(?=\0)", path.read_bytes())
+        self.kernels = {}
+        for name, function, is_deterministic in names:
+            kernel = Kernel(str(path), name.decode(), [])
+            kernel.has_strides = name.endswith(b"mjj")
+            self.kernels[function.decode(), is_deterministic == b"1"] = kernel
+
+
+def cases():
+    for op, width, rows in itertools.product(OPS, WIDTHS, BATCHES):
+        for kind in KINDS if rows < 160 else KINDS[:1]:
+            yield op, kind, rows, width
+
+
+def child(args):
+    torch.zeros(1, device="cuda")  # the primary context, current to this thread
+    engines = {path.name.rsplit(".", 2)[0]: Engine(path) for path in sorted(args.kernels.glob("*.cubin"))}
+    found, launches = {}, 0
+    for key in cases():
+        case = Case(*key)
+        for (version, engine), is_deterministic in itertools.product(engines.items(), (True, False)):
+            kernel = engine.kernels[OPS[key[0]][0], is_deterministic]
+            drawn = []
+            for draw in range(DRAWS):
+                case.tokens.fill_(-7)
+                case.valid.fill_(7)
+                case.launch(kernel, draw * 5, draw % 4 == 3)
+                drawn.append(torch.stack([case.tokens, case.valid.int()]).cpu())
+            launches += DRAWS
+            found[version, is_deterministic, key] = torch.stack(drawn)
+    times = {}
+    if args.times:
+        warm = torch.randn(8192, 8192, device="cuda")
+        for _ in range(20):
+            warm @ warm
+        version, engine = list(engines.items())[-1]
+        for op, kind, width, rows in itertools.product(OPS, TIMED_KINDS, TIMED_WIDTHS, TIMED_BATCHES):
+            case = Case(op, kind, rows, width).with_usual_limits()
+            draws = itertools.count()
+            times[op, kind, rows, width] = graph_us(lambda: case.launch(engine.kernels[OPS[op][0], True], next(draws)), 4 * rows * width)
+    torch.save({"found": found, "times": times, "launches": launches}, args.child)
+
+
+def side(args, environment):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "out.pt")
+        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", file, *([] if args.times else ["--no-times"])],
+                       check=True, env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
+        return torch.load(file), read_counts(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("kernels", type=pathlib.Path, nargs="?")
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flashinfer`")
+    parser.add_argument("--no-times", dest="times", action="store_false")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.kernels = args.kernels or args.build / "flashinfer_sampling"
+    if args.child:
+        return child(args)
+    report = Report("sampling")
+    build = args.build.resolve()
+    alone, _ = side(args, {})
+    ours, counts = side(args, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/flashinfer")})
+    hits = sum(count for (_, outcome), count in counts.items() if outcome == "hit")
+    report.check("every launch is replaced", [f"{key}: {count}" for key, count in counts.items() if key[1] != "hit"] +
+                 ([] if hits >= ours["launches"] else [f"{hits} hits of {ours['launches']} launches"]))
+    for version, is_deterministic in sorted({key[:2] for key in alone["found"]}):
+        for op in OPS:
+            problems, drawn, others = [], 0, 0
+            for key, his in alone["found"].items():
+                if key[:2] != (version, is_deterministic) or key[2][0] != op:
+                    continue
+                different = (his != ours["found"][key]).any(1)
+                drawn += different.numel()
+                others += different.sum().item()
+                if different.any():
+                    draw, row = different.nonzero()[0].tolist()
+                    problems.append(f"{key[2]}: {different.sum().item()} of {different.numel()} differ, first draw {draw}, row {row}: "
+                                    f"{ours['found'][key][draw, :, row].tolist()}, FlashInfer's {his[draw, :, row].tolist()}")
+            if not is_deterministic:
+                print(f"{op}, {version}, not deterministic: {others} of {drawn} tokens differ")
+                problems = problems if others > drawn / 10000 else []
+            report.check(f"{op}, FlashInfer {version}{'' if is_deterministic else ', not deterministic'}: the same {drawn} tokens", problems)
+    table, kept, slower = {}, KeptTimes(build / "config/flashinfer"), []
+    for key, us in ours["times"].items():
+        op, kind, rows, width = key
+        his = alone["times"][key]
+        table[" ".join(map(str, key))] = {"us": us, "alone_us": his}
+        kept.add(f"{op}_v{width}", "FlashInfer", us, his, batch_size=rows)
+        line = f"{op}, {width}, {kind}, {rows} rows: {us:.2f} us, FlashInfer's {his:.2f}"
+        print(line, flush=True)
+        if us >= his:
+            slower.append(line)
+    if args.times:
+        report.check("faster", slower)
+    if args.keep:
+        kept.write_here(args.keep)
+    if args.out:
+        args.out.write_text(json.dumps(table, indent=1))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
