@@ -51,7 +51,13 @@ const std::map<std::string, Names>& known_gaps() {
       {"flash_attention",
        {"flash-attention-3-decode-d128", "flash-attention-3-decode-d64", "flashinfer-decode-d128",
         "flashinfer-decode-d64"}},
-      {"flashinfer", {}},
+      // Tokens are drawn at random: shadow checks compare none.
+      {"flashinfer",
+       {"flashinfer-min-p-sampling", "flashinfer-min-p-sampling-0.6",
+        "flashinfer-sampling-from-probs", "flashinfer-sampling-from-probs-0.6",
+        "flashinfer-top-k-sampling", "flashinfer-top-k-sampling-0.6",
+        "flashinfer-top-k-top-p-sampling", "flashinfer-top-k-top-p-sampling-0.6",
+        "flashinfer-top-p-sampling", "flashinfer-top-p-sampling-0.6"}},
       {"pytorch", {}},
       // KV caches: no `where` states how far apart their slots are.
       {"sglang",
