@@ -20,9 +20,11 @@
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
                                            several, with : between), and adds what it finds to
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
+  tests/engines/engines.py inductor        compiles what torch.compile makes in vLLM's default mode, for which no GPU is needed, and writes
+                                           tests/engines/data/vllm.compiled and config/vllm/inductor_*.table
   tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, with which tests/gpu/sampling.py compares ours
 
-What was compiled is kept, in build/cute_norms, build/flashinfer_decode and build/flashinfer_sampling, where the tests on a GPU find it.
+What was compiled is kept, in build/cute_norms, build/flashinfer_decode, build/inductor and build/flashinfer_sampling, where the tests on a GPU find it.
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -32,9 +34,11 @@ import concurrent.futures
 import fnmatch
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,7 +51,7 @@ HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent.parent / "build"))
 WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
 CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
-FLASHINFER_SAMPLING = BUILD / "flashinfer_sampling"
+FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
 CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1") for dsl in ("4.8.1", "4.8.1[cu13]")))
@@ -62,6 +66,22 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
+# PyTorch of vLLM 0.20 and 0.25, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
+# queries and keys by torch.compile alone the heads of 128, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server).
+TORCH = ("2.11.0", "2.14.0")
+MODELS = (
+    "2048:1e-5:8192:0:0:1:16384",  # Llama-3.2-1B
+    "2048:1e-6:6144:0:0:1:16384",  # Qwen3-1.7B
+    "3072:1e-5:8192:24:8:131072:16384", "3072:1e-5:8192:24:8:131072:8192",  # Llama-3.2-3B
+    "3072:1e-6:8192:0:0:1:16384",
+    *(f"4096:1e-5:14336:32:8:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
+    "4096:1e-6:12288:0:0:1:16384",  # Qwen3-8B
+    "5120:1e-5:13824:40:8:32768:16384", "5120:1e-5:13824:40:8:32768:8192",  # Qwen2.5-14B
+    "5120:1e-6:17408:0:0:1:16384", "5120:1e-6:25600:0:0:1:16384",  # Qwen3-14B, Qwen3-32B
+    "5120:1e-6:27648:0:0:1:16384",  # Qwen2.5-32B
+    *(f"8192:1e-5:28672:64:8:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
+    "8192:1e-6:29568:0:0:1:16384",  # Qwen2.5-72B
+)
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1")
 # As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
@@ -353,6 +373,58 @@ def decode():
     codes_table.write_text("\n".join(table) + "\n")
 
 
+def compile_inductor(version):
+    """The folder with the cubins of these models, and its index."""
+    script, environment = HERE / "inductor_kernels.py", BUILD / f"torch-{version}"
+    made = INDUCTOR / f"{version}-{hash_of(script.read_bytes(), repr(MODELS).encode())}"
+    if not made.exists():
+        if not environment.exists():
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            subprocess.run([environment / "bin/pip", "install", "-q", f"torch=={version}"], check=True)
+        INDUCTOR.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=INDUCTOR) as folder:
+            subprocess.run([environment / "bin/python", "-W", "ignore", script, f"{folder}/new", *MODELS], check=True)
+            shutil.rmtree(f"{folder}/new/triton")
+            os.replace(f"{folder}/new", made)
+    return made, json.loads((made / "index.json").read_text())
+
+
+def inductor():
+    """The code tells what no launch says: sizes of activations and rotary embeddings, and epsilon."""
+    kernels, codes = collections.defaultdict(dict), collections.defaultdict(lambda: collections.defaultdict(set))
+    for version in TORCH:
+        made, index = compile_inductor(version)
+        out = subprocess.run([FIBSHIM, "inspect", "--json", *(made / one["file"] for one in index)], check=True, capture_output=True).stdout
+        for one, cubin in zip(index, json.loads(out)["files"], strict=True):
+            kernel, = cubin["kernels"]
+            params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+            kernels[params, one["name"], cubin["code"]][f"torch-{version}"] = None
+            sizes = one["sizes"]
+            if "positions" in sizes:  # of all of them
+                sizes = {name: size for name, size in sizes.items() if name != "positions"}
+            codes[one["kind"]][tuple(sizes.values())].add(cubin["code"])
+    lines = [f"{','.join(origin)} {' '.join(key)}" for key, origin in sorted(kernels.items())]
+    (HERE / "data/vllm.compiled").write_text("fibshim kernels 1: vllm\n" + "\n".join(lines) + "\n")
+
+    def write(table, head, found):
+        listed = [" ".join((*map(str, row), *(",".join(f'"{code}"' for code in sorted(of)) for of in lists))) for row, *lists in found]
+        (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
+            f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
+
+    for kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
+        write(f"inductor_{kind}", "hidden_size eps label codes",
+              [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())])
+    write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
+    queries, keys = codes["rope_query"], codes["rope_key"]
+    slices = [((row, first, heads), of) for (row, q_heads, kv_heads), of in queries.items() for first, heads in ((0, q_heads),)]
+    slices += [((row, 128 * q_heads, kv_heads), of) for (row, q_heads, kv_heads), of in keys.items()]
+    write("inductor_rope", "row first heads codes", sorted(slices))
+    write("inductor_rope_append", "row order query key q_heads kv_heads first_codes second_codes",
+          [((row, order, query, 1 - query, q_heads, kv_heads), *((queries[row, q_heads, kv_heads], keys[row, q_heads, kv_heads])[::1 - 2 * query]))
+           for row, q_heads, kv_heads in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
+    write("inductor_rope_both_append", "row q_heads kv_heads codes", sorted(codes["rope_both"].items()))
+
+
 def sampling():
     """As FlashInfer does itself at run time."""
     nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "sampling_instances.cu"
@@ -454,7 +526,7 @@ def compile_sglang(cubin, version):
 
 def everything(engine, is_verbose):
     read(engine)
-    for step, folder in ((cute, "flashinfer"), (decode, "flash_attention")):
+    for step, folder in ((cute, "flashinfer"), (decode, "flash_attention"), (inductor, "vllm")):
         if engine not in (None, folder):
             continue
         try:
@@ -466,7 +538,7 @@ def everything(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "sampling", "sglang"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "inductor", "sampling", "sglang"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -480,6 +552,8 @@ def main():
         cute()
     elif args.what == "decode":
         decode()
+    elif args.what == "inductor":
+        inductor()
     elif args.what == "sampling":
         sampling()
     elif args.what == "read":

@@ -186,6 +186,13 @@ else
   skipped=$((skipped + 1))
 fi
 
+if [ -d "$build/inductor" ]; then
+  run "what torch.compile makes in vLLM's default mode" "$python" "$here/inductor.py" "$build"
+else
+  echo "SKIP what torch.compile makes in vLLM's default mode: not compiled (tests/engines/engines.py inductor)"
+  skipped=$((skipped + 1))
+fi
+
 set -- "$build"/cute_norms/*/
 if [ -d "$1" ]; then
   for cubins in "$@"; do

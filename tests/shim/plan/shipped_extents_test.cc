@@ -66,9 +66,13 @@ const std::map<std::string, Names>& known_gaps() {
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-rope-append-r10240", "vllm-inductor-rope-append-r10240-key-first",
+        "vllm-inductor-rope-append-r5120", "vllm-inductor-rope-append-r5120-key-first",
         "vllm-inductor-rope-append-r6144", "vllm-inductor-rope-append-r6144-key-first",
-        "vllm-qk-norm-rope-append", "vllm-reshape-and-cache-flash-bf16",
-        "vllm-reshape-and-cache-flash-fp16", "vllm-reshape-and-cache-flash-unscaled-bf16",
+        "vllm-inductor-rope-append-r7168", "vllm-inductor-rope-append-r7168-key-first",
+        "vllm-inductor-rope-both-append-r5120", "vllm-inductor-rope-both-append-r6144",
+        "vllm-inductor-rope-both-append-r7168", "vllm-qk-norm-rope-append",
+        "vllm-reshape-and-cache-flash-bf16", "vllm-reshape-and-cache-flash-fp16",
+        "vllm-reshape-and-cache-flash-unscaled-bf16",
         "vllm-reshape-and-cache-flash-unscaled-fp16"}},
   };
   return gaps;

@@ -1,0 +1,233 @@
+"""What torch.compile makes in vLLM's default mode between two attentions: norms of sums, silu·mul, rotary embedding. Needs no GPU.
+
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:POSITIONS:TOKENS...
+
+For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
+the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
+cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
+`reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding.
+
+The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
+and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import sys
+
+import torch
+
+os.environ.update(TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER="0")
+PTXAS = pathlib.Path(torch.__file__).parent / "bin/ptxas"
+if PTXAS.exists():  # some versions have none, and use Triton's
+    os.environ["TRITON_PTXAS_PATH"] = str(PTXAS)
+import torch._dynamo
+import torch._dynamo.device_interface
+import torch._inductor.config
+import torch._inductor.runtime.triton_helpers
+import torch._inductor.scheduler
+import torch.nn.functional as F
+import torch.utils._triton
+import triton
+from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.backends.compiler import GPUTarget
+
+HEAD = 128
+PROPERTIES = {"type": "cuda", "index": 0, "multi_processor_count": 132, "cc": 90, "major": 9, "regs_per_multiprocessor": 65536,
+              "max_threads_per_multi_processor": 2048, "max_threads_per_block": 1024, "warp_size": 32}
+
+
+class Device:
+    """As torch.cuda.get_device_properties() has it of an H200."""
+
+    name, major, minor, warp_size = "NVIDIA H200", 9, 0, 32
+    multi_processor_count, regs_per_multiprocessor, max_threads_per_multi_processor, max_threads_per_block = 132, 65536, 2048, 1024
+    total_memory, L2_cache_size = 150 << 30, 60 << 20
+    shared_memory_per_block, shared_memory_per_block_optin, shared_memory_per_multiprocessor = 49152, 232448, 233472
+    gcnArchName = ""
+
+
+class Driver:
+    """Triton's, of which only the target is asked."""
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_active_torch_device(self):
+        return torch.device("cuda", 0)
+
+
+class Generated(Exception):
+    """The code is there, and is not to be run."""
+
+
+def pretend_to_have_a_gpu():
+    interface = torch._dynamo.device_interface.CudaInterface
+    for owner in (torch.cuda, interface, interface.Worker):
+        owner.get_device_properties = staticmethod(lambda device=None: Device)
+        owner.current_device = staticmethod(lambda: 0)
+    interface.get_compute_capability = staticmethod(lambda device=None: 90)
+    interface.is_bf16_supported = staticmethod(lambda *_, **__: True)
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)
+    torch.cuda.get_device_name = lambda device=None: Device.name
+    torch.cuda.device_count = lambda: 1
+    torch.cuda._lazy_init = lambda: None
+    known = {name: PROPERTIES.get(name) for name in DeviceProperties._fields}
+    DeviceProperties.create = classmethod(lambda cls, device: cls(**known))
+    triton.runtime.driver.set_active(Driver())
+    torch._inductor.runtime.triton_helpers.set_driver_to_gpu = lambda: None
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith(("torch._inductor", "torch.utils._triton")) and hasattr(module, "has_triton"):
+            module.has_triton = lambda *_: True
+
+
+def norm_of_sum(x, residual, weight, eps):
+    total = x.to(torch.float32) + residual.to(torch.float32)
+    kept = total.to(x.dtype)
+    variance = total.pow(2).mean(dim=-1, keepdim=True)
+    return (total * torch.rsqrt(variance + eps)).to(weight.dtype) * weight, kept
+
+
+def rotate(x, cos_sin):
+    cos, sin = (part.unsqueeze(-2).to(x.dtype) for part in cos_sin.chunk(2, dim=-1))
+    heads = x.view(x.shape[0], -1, HEAD)
+    rotated, rest = heads[..., :HEAD], heads[..., HEAD:]
+    first, second = torch.chunk(rotated, 2, dim=-1)
+    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
+
+
+def between_attentions(model, is_last):
+    """What follows an attention, up to the next one or to the model's last norm."""
+
+    def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, positions, cache):
+        x, residual = norm_of_sum(F.linear(attention.view(attention.shape[0], -1), o), residual, norm1, model["eps"])
+        both = F.linear(x, gate_up)
+        width = both.shape[-1] // 2
+        x, residual = norm_of_sum(F.linear(F.silu(both[..., :width]) * both[..., width:], down), residual, norm2, model["eps"])
+        if is_last:
+            return x
+        if not model["q_heads"]:
+            return x, residual
+        q, k, v = F.linear(x, qkv_weight).split([HEAD * model["q_heads"], *[HEAD * model["kv_heads"]] * 2], dim=-1)
+        cos_sin = cache.index_select(0, positions.flatten())
+        return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
+
+    return run
+
+
+def generated_code(model, is_last):
+    hidden, width, tokens = model["hidden"], model["width"], model["tokens"]
+    q_heads = model["q_heads"] or hidden // HEAD
+    row = HEAD * (q_heads + 2 * model["kv_heads"])
+    found = []
+
+    def keep(graph):
+        code = graph.codegen()[0]
+        found.append(getattr(code, "value", code))
+        raise Generated
+
+    GraphLowering.compile_to_module = GraphLowering._compile_to_module = keep
+    torch._dynamo.reset()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tensor = lambda *shape, dtype=torch.bfloat16: torch.empty(*shape, dtype=dtype, device="cuda")
+        inputs = [tensor(tokens, q_heads, HEAD), tensor(tokens, hidden), tensor(hidden, q_heads * HEAD), tensor(hidden), tensor(2 * width, hidden),
+                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(tokens, dtype=torch.int64), tensor(model["positions"], HEAD)]
+        for place in (0, 1, 8):  # what has the tokens
+            torch._dynamo.mark_dynamic(inputs[place], 0)
+        try:
+            torch.compile(between_attentions(model, is_last), fullgraph=True)(*inputs)
+        except Exception as error:
+            if not found:
+                raise error
+    return found[-1]
+
+
+def registers_of(cubin):
+    """Of its only kernel: EIATTR_REGCOUNT in .nv.info, whose values are a symbol and the number."""
+    found, = re.findall(rb"\x04\x2f\x08\0.{4}(.{4})", cubin, re.DOTALL)
+    return int.from_bytes(found, "little")
+
+
+def with_registers(result):
+    """As if it were loaded."""
+    result.kernel.n_regs = registers_of(result.kernel.asm["cubin"])
+    return result
+
+
+def kind_of(name, source, model):
+    """What a kernel is, by its parameters, with its sizes; and vLLM's name of it."""
+    pointers = re.findall(r"'(\w+_ptr\d+)': '\*", source)
+    if name.startswith(("triton_red", "triton_per")):
+        norms = {"in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", 0), "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", 2),
+                 "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", 2)}
+        kind, number = norms.get(" ".join(pointers), (None, None))
+        if kind and not re.search(rf"(tmp\d+) = tmp\d+ \* tmp\d+\n(.*\n)*.*store\({pointers[-1] if kind != 'add2_rms_norm' else pointers[0]} \+ .*, \1, ", source):
+            kind = None  # what is times the weight is the last output
+        return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_fused_add_rms_norm_{number}"
+    if "silu" in name:
+        return "silu_and_mul", {"width": model["width"]}, name
+    first = HEAD * model["q_heads"]
+    row = first + 2 * HEAD * model["kv_heads"]
+    sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "positions": model["positions"]}
+    if len(pointers) == 5:
+        is_query_first = source.find(f"({first} + ") > source.find("elif pid < ") > 0
+        return "rope_both" if is_query_first else None, sizes, name
+    return "rope_key" if f"({first} + " in source else "rope_query", sizes, name
+
+
+def compile_kernels(text, model, out, index):
+    for name, source in re.findall(r"(\w+) = async_compile\.triton\('\w+', '''(.*?)'''", text, re.DOTALL):
+        kind, sizes, known_as = kind_of(name, source, model)
+        if kind is None:
+            raise ValueError(f"{name} is no kernel that is known here: {source}")
+        stem = "-".join([kind, *(str(size) for size in sizes.values())])
+        path = out / f"{stem}.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        kernel = getattr(module, name)
+        # With what Inductor adds where a configuration has so many registers that few blocks fit on an SM.
+        precompile = kernel._precompile_config
+        kernel._precompile_config = lambda config: with_registers(precompile(config))
+        kernel.compile_results = list(map(kernel._precompile_config, kernel.configs))
+        kernel._make_launchers = lambda: None
+        kernel._dynamic_scale_rblock()
+        for result in kernel.compile_results:
+            config, compiled = result.config, result.kernel
+            cubin = f"{stem}-{'-'.join(map(str, config.kwargs.values()))}-{config.num_warps}-{config.num_stages}.cubin"
+            if not any(one["file"] == cubin for one in index):
+                (out / cubin).write_bytes(compiled.asm["cubin"])
+                index.append({"file": cubin, "kind": kind, "sizes": sizes, "name": known_as, "elements": config.kwargs["XBLOCK"],
+                              "threads": 32 * config.num_warps, "shared_mem": compiled.metadata.shared})
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ["TRITON_CACHE_DIR"] = str(out / "triton")
+    pretend_to_have_a_gpu()
+    torch._inductor.config.compile_threads = 1
+    torch._inductor.config.reorder_for_locality = False
+    # vLLM combines kernels where that is measured to be faster, which kernels as small as these always are taken to be.
+    torch._inductor.config.combo_kernels = torch._inductor.config.benchmark_combo_kernel = True
+    torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
+    index = []
+    for words in sys.argv[2:]:
+        names = ("hidden", "eps", "width", "q_heads", "kv_heads", "positions", "tokens")
+        model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, words.split(":"), strict=True)}
+        for is_last in (False, True):
+            compile_kernels(generated_code(model, is_last), model, out, index)
+    (out / "index.json").write_text(json.dumps(index, indent=1))
+
+
+if __name__ == "__main__":
+    main()

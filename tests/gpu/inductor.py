@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""What torch.compile makes in vLLM's default mode, beside what the folder `vllm` replaces it with, on the GPU.
+
+  tests/gpu/inductor.py BUILD [--keep FILE] [--out FILE] [KIND...]
+
+The kernels are those of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, launched by the driver as Inductor launches them. Both
+sides must be as near to float64, and ours may not be slower where its "when" holds. Of the configurations of a kernel the fastest counts, since
+Inductor chooses so. Timed in replayed graphs, each kernel after the one before it has ended.
+"""
+import argparse
+import ctypes
+import json
+import pathlib
+import sys
+
+import torch
+
+from expressions import evaluate
+from graph_time import graph_us
+from kept_times import KeptTimes
+from report import Report
+from solutions import Kernel, load_folder
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+JUDGED = (1, 3, 77, 1024)
+HEAD = 128
+NOISE = 1.03  # what times of the same kernel differ by
+
+
+class Case:
+    """`arguments`: of ours, by name. `originals`: arguments of Inductor's kernel, without its two null pointers; `elements`: what its grid covers."""
+
+    def __init__(self, kind, sizes, positions, rows):
+        generator = torch.Generator(device="cuda").manual_seed(rows)
+        normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").bfloat16()
+        if "norm" in kind:
+            hidden = sizes["hidden_size"]
+            self.definition = f"{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}"
+            inputs = [normal(rows, hidden) for _ in range(2 if kind == "add_rms_norm" else 3)]
+            weight = 1 + 0.2 * normal(hidden)
+            self.outputs = [torch.empty_like(inputs[0]) for _ in range(2 if kind.endswith("sum") else 1)]
+            if kind == "add2_rms_norm":  # in place, where the first was
+                self.source, inputs[0] = inputs[0].clone(), inputs[0]
+                self.outputs = [inputs[0]]
+            self.originals = [*inputs, weight, *(self.outputs if kind != "add2_rms_norm" else []), rows, hidden]
+            self.arguments = dict(zip(("hidden_states", "first", "second"), inputs)) | {
+                "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "eps": sizes["eps"], "batch_size": rows}
+            self.axes, self.elements, self.moved = {"batch_size": rows}, rows, 2 * rows * hidden * (len(inputs) + len(self.outputs))
+            total = sum(one.double() for one in ([self.source, *inputs[1:]] if kind == "add2_rms_norm" else inputs))
+            norm = total * (total.pow(2).mean(-1, keepdim=True) + sizes["eps"]).rsqrt() * weight.double()
+            self.exact = [total, norm] if kind.endswith("sum") else [norm]
+        elif kind == "silu_and_mul":
+            width = sizes["width"]
+            self.definition = f"silu_and_mul_once_h{2 * width}"
+            x = normal(rows, 2 * width)
+            self.outputs = [torch.empty(rows, width, dtype=x.dtype, device="cuda")]
+            self.originals = [x, self.outputs[0], rows * width]
+            self.arguments = {"input": x, "output": self.outputs[0], "hidden_div_2": width, "num_tokens": rows}
+            self.axes, self.elements, self.moved = {"num_tokens": rows}, rows * width, 6 * rows * width
+            gate, up = x.double().chunk(2, -1)
+            self.exact = [torch.nn.functional.silu(gate) * up]
+        else:
+            first, heads = (0, sizes["q_heads"]) if kind == "rope_query" else (HEAD * sizes["q_heads"], sizes["kv_heads"])
+            self.definition = f"rope_slice_r{sizes['row']}_o{first}_n{heads}_d{HEAD}"
+            qkv, cache = normal(rows, sizes["row"]), normal(positions, HEAD)
+            places = torch.randint(positions, (rows,), generator=generator, device="cuda")
+            self.outputs = [torch.empty(rows, heads * HEAD, dtype=qkv.dtype, device="cuda")]
+            self.originals = [qkv, places, cache, self.outputs[0], rows * heads * HEAD]
+            self.arguments = {"qkv": qkv, "output": self.outputs[0], "cos_sin_cache": cache, "positions": places, "row_stride": sizes["row"],
+                              "first": first, "head_count": heads, "nnz": rows}
+            self.axes, self.elements, self.moved = {"nnz": rows}, rows * heads * HEAD, 4 * rows * heads * HEAD
+            cos, sin = cache.double()[places].unsqueeze(1).chunk(2, -1)
+            a, b = qkv[:, first:first + heads * HEAD].double().view(rows, heads, HEAD).chunk(2, -1)
+            self.exact = [torch.cat([a * cos - b * sin, b * cos + a * sin], -1).view(rows, -1)]
+
+    def prepare(self):
+        for output in self.outputs:
+            output.fill_(float("nan"))
+        if hasattr(self, "source"):
+            self.outputs[0].copy_(self.source)
+
+    def error(self):
+        return [(output.double() - exact).abs().mean().item() for output, exact in zip(self.outputs, self.exact, strict=True)]
+
+
+class Original:
+    def __init__(self, folder, one):
+        self.elements, self.threads, self.shared_mem = one["elements"], one["threads"], one["shared_mem"]
+        names = [name for name in (folder / one["file"]).read_bytes().split(b"\0") if name.startswith(b"triton_") and name.replace(b"_", b"").isalnum()]
+        self.kernel = Kernel(str(folder / one["file"]), names[0].decode(), [])
+
+    def launch(self, case):
+        values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in case.originals]
+        self.kernel.types = [ctypes.c_void_p if isinstance(value, torch.Tensor) else ctypes.c_int32 for value in case.originals] + [ctypes.c_void_p] * 2
+        self.kernel.launch((-(-case.elements // self.elements), 1, 1), (self.threads, 1, 1), [*values, None, None], self.shared_mem)
+
+
+def judge(report, version, kind, sizes, positions, originals, solution):
+    name = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}"
+    with report.phase(f"{name}: as near to float64") as problems:
+        for rows in JUDGED:
+            case = Case(kind, sizes, positions, rows)
+            case.prepare()
+            solution.launch(case.arguments)
+            ours = case.error()
+            for original in originals:
+                case.prepare()
+                original.launch(case)
+                problems += [f"{rows} rows, output {i}: {mine:.3e}, Inductor's {his:.3e}" for i, (mine, his) in enumerate(zip(ours, case.error()))
+                             if not (mine <= 1.01 * his and his == his)]
+
+
+def time_all(version, kind, sizes, positions, originals, solution, kept, table, slower):
+    for rows in ROWS:
+        case = Case(kind, sizes, positions, rows)
+        values = case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
+        holds = all(evaluate(when, values) for when in solution.launch_block.get("when", ()))
+        his = min(graph_us(lambda: original.launch(case), case.moved) for original in originals)
+        us = graph_us(lambda: solution.launch(case.arguments), case.moved)
+        line = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}, {rows} rows: {us:.2f} us, Inductor's {his:.2f}{'' if holds else ' (not for so many)'}"
+        print(line, flush=True)
+        table.append({"torch": version, "kind": kind, "sizes": sizes, "rows": rows, "us": us, "original_us": his, "holds": holds})
+        if holds:
+            kept.add(case.definition, "torch.compile", us, his, **case.axes)
+            if us > NOISE * his:
+                slower.append(line)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("kinds", nargs="*", metavar="KIND")
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
+    args = parser.parse_args()
+    torch.zeros(1, device="cuda")  # the primary context, current to this thread
+    report, solutions = Report("inductor"), load_folder(str(args.build / "config/vllm"))
+    kept, table, slower, timed = KeptTimes(args.build / "config/vllm"), [], [], set()
+    warm = torch.randn(8192, 8192, device="cuda")
+    for _ in range(20):
+        warm @ warm
+    for folder in sorted((args.build / "inductor").iterdir()):
+        groups = {}
+        for one in json.loads((folder / "index.json").read_text()):
+            sizes = {name: size for name, size in one["sizes"].items() if name != "positions"}
+            if one["kind"] != "rope_both" and (not args.kinds or one["kind"] in args.kinds):
+                # One number of positions stands for all.
+                positions, ones = groups.setdefault((one["kind"], tuple(sizes.items())), (one["sizes"].get("positions"), []))
+                if one["sizes"].get("positions") == positions:
+                    ones.append(one)
+        version = folder.name.split("-")[0]
+        for (kind, sizes), (positions, ones) in groups.items():
+            sizes, originals = dict(sizes), [Original(folder, one) for one in ones]
+            solution = solutions.get(Case(kind, sizes, positions, 1).definition)
+            if solution is None:
+                report.check(f"{version}: {kind} {sizes}", ["has no solution"])
+                continue
+            judge(report, version, kind, sizes, positions, originals, solution)
+            if (version, solution.definition) in timed:
+                continue  # with another epsilon
+            timed.add((version, solution.definition))
+            time_all(version, kind, sizes, positions, originals, solution, kept, table, slower)
+    report.check("not slower", slower)
+    if args.keep:
+        kept.write_here(args.keep)
+    if args.out:
+        args.out.write_text(json.dumps(table, indent=1))
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
