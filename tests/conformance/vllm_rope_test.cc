@@ -24,20 +24,23 @@ json image_list(const std::string& image) {
   return {json::parse(result.out)["files"][0]["image"]};
 }
 
-// config/vllm, whose patterns know conform.fatbin's kernel as the rotation of the query heads, and conform_other.fatbin's as
-// that of the key heads.
+// config/vllm, whose patterns know conform.fatbin's kernels as the rotation of the query heads and that of both, and
+// conform_other.fatbin's as that of the key heads.
 std::string config_for_host() {
   const std::string folder = make_temporary_dir() + "/vllm";
   fs::copy(build_dir() + "/config/vllm", folder, fs::copy_options::recursive);
   const std::string single = folder + "/patterns/vllm-inductor-rope-r6144-";
   const json of_query = read_json(single + "o0-n32.json")["match"]["image"];
   const json of_key = read_json(single + "o4096-n8.json")["match"]["image"];
+  const json of_both = read_json(
+      folder + "/patterns/vllm-inductor-rope-both-append-r6144.json")["match"][0]["image"];
   const json query_image = image_list("conform.fatbin");
   const json key_image = image_list("conform_other.fatbin");
   const auto exchange = [&](json* match) {
     if (!match->contains("image")) return;
     json& images = (*match)["image"];
-    images = images == of_query ? query_image : images == of_key ? key_image : images;
+    const bool is_first = images == of_query || images == of_both;
+    images = is_first ? query_image : images == of_key ? key_image : images;
   };
   for (const auto& file : fs::directory_iterator(folder + "/patterns")) {
     json pattern = read_json(file.path());
@@ -62,6 +65,8 @@ void expect_holds(const char* name) {
 }
 
 TEST(RewriteOfVllmRope, RunsAsOne) { expect_holds("rewrite_of_vllm_rope"); }
+
+TEST(RewriteOfVllmRope, OfBothRunsAsOne) { expect_holds("rewrite_of_vllm_rope_both"); }
 
 TEST(RewriteOfVllmRope, NeedsItsTies) { expect_holds("rewrite_of_vllm_rope_needs_its_ties"); }
 

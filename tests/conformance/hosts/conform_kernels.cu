@@ -189,6 +189,9 @@ extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, vo
                                              int, const float*, const float*, int) {}
 extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
+// Both rotations as one kernel.
+extern "C" __global__ void triton_poi_fused_3(const void*, const int64_t*, const void*, void*,
+                                              void*, int, int, void*, void*) {}
 
 // SGLang's kernels of such a layer.
 struct QkNormParams {

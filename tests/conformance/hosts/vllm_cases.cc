@@ -195,6 +195,13 @@ struct CompiledAttention : Attention {
     rotate_key();
     append(key, tokens);
   }
+  // By one kernel, as with batches of up to 8,192 tokens.
+  void rotate_both() const {
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_3"),
+                  tokens * static_cast<unsigned>(q_heads + kv_heads) / 4, qkv, positions, angles,
+                  query, key, static_cast<int>(tokens * q_heads * kHead),
+                  static_cast<int>(tokens * kv_heads * kHead), CUdeviceptr{0}, CUdeviceptr{0});
+  }
 
   CUmodule other_module;
   CUdeviceptr key_source = 0, key_positions = 0, key_angles = 0;
@@ -543,4 +550,32 @@ GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   EXPECT_EQUAL(0, ran("rope_append_d128_bf16"));
   EXPECT_EQUAL(1, ran("triton_poi_fused_2"));
   state({}, {.hit = 23, .where = 1});
+}
+
+GPU_CASE(rewrite_of_vllm_rope_both) {
+  const CompiledAttention layer(gpu);
+  run_captured(gpu, [&] {
+    layer.rotate_both();
+    layer.append(layer.key, layer.tokens);
+  });
+  const SimcudaLaunch last = last_launch("rope_append_d128_bf16");
+  const CUdeviceptr given[] = {layer.qkv,       layer.row_of(40), layer.angles,
+                               layer.positions, layer.slots,      layer.query,
+                               layer.key,       layer.cache,      layer.cache + 32768};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(6, last.grid[1]);
+  // Other keys, or fewer: nothing replaces the rotation by itself.
+  run_captured(gpu, [&] {
+    layer.rotate_both();
+    layer.append(layer.key + (1 << 20), layer.tokens);
+  });
+  run_captured(gpu, [&] {
+    layer.rotate_both();
+    layer.append(layer.key, layer.tokens - 1);
+  });
+  EXPECT_EQUAL(1, ran("rope_append_d128_bf16"));
+  EXPECT_EQUAL(2, ran("triton_poi_fused_3"));
+  EXPECT_EQUAL(2, ran("append_paged_kv_cache_slots_16bit"));
+  state({}, {.hit = 3, .untracked = 2, .absorbed = 1});
 }
