@@ -13,18 +13,22 @@ namespace {
 constexpr size_t kKeyBytes = 6;
 constexpr size_t kHashes = size_t{1} << 16;
 
-// A key in the upper bytes.
 size_t hash_of(uint64_t key) { return key * kHashFactor >> 48; }
 
+// A key is in the upper bytes of a word.
 template <class Use>
 void for_each_key(std::string_view text, const Use& use) {
-  if (text.size() < kKeyBytes) return;
-  uint64_t key = 0;
-  memcpy(reinterpret_cast<char*>(&key) + 2, text.data(), kKeyBytes);
-  use(key);
-  for (size_t i = kKeyBytes; i < text.size(); ++i) {
-    key = (key >> 8 | uint64_t{static_cast<unsigned char>(text[i])} << 56) & ~uint64_t{0xffff};
-    use(key);
+  constexpr size_t kUnused = sizeof(uint64_t) - kKeyBytes;
+  uint64_t word = 0;
+  size_t i = 0;
+  for (; i + sizeof word <= text.size(); ++i) {
+    memcpy(&word, text.data() + i, sizeof word);
+    use(word << 8 * kUnused);
+  }
+  for (; i + kKeyBytes <= text.size(); ++i) {
+    word = 0;
+    memcpy(reinterpret_cast<char*>(&word) + kUnused, text.data() + i, kKeyBytes);
+    use(word);
   }
 }
 
@@ -141,13 +145,14 @@ void TextIndex::build() {
 
 void TextIndex::find(std::string_view subject, std::vector<uint32_t>* patterns) const {
   const uint64_t* const bits = bits_.data();
-  for_each_key(subject, [&](uint64_t key) {
-    const size_t hash = hash_of(key);
-    if (__builtin_expect((bits[hash / 64] >> hash % 64 & 1) == 0, 1)) return;
-    for (const Entry& entry : std::ranges::equal_range(entries_, key, {}, &Entry::key)) {
-      patterns->push_back(entry.pattern);
-    }
-  });
+  for_each_key(
+      subject, [&](uint64_t key) __attribute__((always_inline)) {
+        const size_t hash = hash_of(key);
+        if (__builtin_expect((bits[hash / 64] >> hash % 64 & 1) == 0, 1)) return;
+        for (const Entry& entry : std::ranges::equal_range(entries_, key, {}, &Entry::key)) {
+          patterns->push_back(entry.pattern);
+        }
+      });
 }
 
 }  // namespace fibshim

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 namespace fibshim {
 
@@ -20,6 +21,17 @@ constexpr uint64_t scramble(uint64_t bits) {
   bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
   bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
   return bits ^ bits >> 31;
+}
+
+// Eight bytes at a time. Texts with the same hash are taken for the same.
+inline uint64_t hash_text(const char* text, size_t length) {
+  uint64_t hash = length;
+  for (size_t i = 0; i < length; i += 8) {
+    uint64_t word = 0;
+    memcpy(&word, text + i, length - i < 8 ? length - i : 8);
+    hash = scramble((hash ^ word) + kHashFactor);
+  }
+  return hash;
 }
 
 // FNV-1a.

@@ -15,9 +15,7 @@
 namespace fibshim {
 
 // Makes a key from a text.
-inline uint64_t hash_of_text(const char* text) {
-  return hash_bytes(kEmptyHash, text, strlen(text));
-}
+inline uint64_t hash_of_text(const char* text) { return hash_text(text, strlen(text)); }
 
 template <class Node>
 class HashMap {

@@ -34,10 +34,8 @@ struct KernelKey {
 };
 
 uint64_t hash_of(const KernelKey& key) {
-  uint64_t hash = key.origin.image.file.low;
-  for (uint32_t i = 0; i + 1 < key.symbol_bytes; ++i) {
-    hash = mix(hash, static_cast<unsigned char>(key.launch->symbol[i]));
-  }
+  uint64_t hash =
+      mix(key.origin.image.file.low, hash_text(key.launch->symbol, key.symbol_bytes - 1));
   for (uint32_t i = 0; i < key.launch->param_count; ++i) {
     hash = mix(hash, key.launch->params[i].size);
   }

@@ -24,20 +24,10 @@ uint64_t place_of(const void* block) {
                                g_recorder.base.load(std::memory_order_relaxed));
 }
 
-uint64_t hash_of(const char* text, uint32_t length) {
-  uint64_t hash = length;
-  for (uint32_t i = 0; i < length; i += 8) {
-    uint64_t word = 0;
-    memcpy(&word, text + i, length - i < 8 ? length - i : 8);
-    hash = mix(hash, word);
-  }
-  return hash;
-}
-
 // The functions below require the lock, and return null if there is no room.
 RecordedName* find_or_add_name(const char* symbol) {
   const auto length = static_cast<uint32_t>(strnlen(symbol, kRecordedSymbolBytes - 1));
-  const uint64_t hash = hash_of(symbol, length);
+  const uint64_t hash = hash_text(symbol, length);
   auto* name =
       g_recorder.index.find<RecordedName>(RecordedKind::name, hash, [&](const RecordedName* one) {
         return one->symbol_bytes == length + 1 && memcmp(symbol_of(one), symbol, length) == 0;
