@@ -201,7 +201,7 @@ sigset_t watched_signals() {
 }
 
 // Gathers until the program ends. Returns its status as waitpid reports it.
-int follow(pid_t program, Gatherer* gatherer, Progress* progress) {
+int gather_until_end(pid_t program, Gatherer* gatherer, Progress* progress) {
   const sigset_t signals = watched_signals();
   auto next = Clock::now() + kGatherEvery;
   while (true) {
@@ -373,7 +373,7 @@ int record_program(const Options& options) {
     return kExitWrong;
   }
   if (program == 0) become_program(options, folder, before);
-  const int status = follow(program, &gatherer, &progress);
+  const int status = gather_until_end(program, &gatherer, &progress);
   progress.clear();
   const bool is_whole = finish(options, folder, &gatherer);
   if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);

@@ -435,7 +435,7 @@ void report_gaps(const CountersFolder& folder, const Options& options) {
 std::optional<std::vector<SideGroup>> find_sides(const CountersFolder& folder,
                                                  const Options& options) {
   if (!options.earlier.empty()) {
-    auto group = beside_earlier(folder.processes, options.filter, options.earlier);
+    auto group = compare_with_earlier(folder.processes, options.filter, options.earlier);
     if (group) return std::vector{std::move(*group)};
     print_message("stats", printable(group.error()));
     return std::nullopt;

@@ -170,7 +170,7 @@ tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
 
 // Repoints the links if --link asks for it, else prints what processes that start later will read.
 // Returns false if a link was not repointed.
-bool settle_stale_configs(std::vector<StaleConfig>* configs) {
+bool repoint_stale_configs(std::vector<StaleConfig>* configs) {
   bool is_done = true;
   for (StaleConfig& config : *configs) {
     const std::string path = printable(config.path);
@@ -198,7 +198,7 @@ std::string destination(const Options& options) {
 }
 
 // "from DIR to DIR". The first folder comes from the counters, which were read before the move.
-std::string journey_of(const ProcessCounters& process, const Options& options) {
+std::string move_text(const ProcessCounters& process, const Options& options) {
   const FolderInForce& folder = process.folder;
   const std::string target = destination_of(process, options);
   return fmt::format("from {} to {}",
@@ -217,7 +217,7 @@ std::string to_text(const std::vector<ProcessCounters>& processes,
     if (!result.reason.empty()) out += ": " + printable(result.reason);
     const bool is_asked = result.state == MoveState::asked;
     if (is_asked || result.state == MoveState::moved) {
-      out += (is_asked ? " to move " : " ") + printable(journey_of(processes[i], options));
+      out += (is_asked ? " to move " : " ") + printable(move_text(processes[i], options));
     }
     if (result.moved_graphs != 0) {
       out += fmt::format(", {} with it", counted(result.moved_graphs, "graph"));
@@ -279,7 +279,7 @@ std::vector<MoveResult> results_of_dry_run(const std::vector<ProcessCounters>& p
       result.state = MoveState::would_stay;
       result.reason = "it is there already";
     } else {
-      result.reason = journey_of(process, options);
+      result.reason = move_text(process, options);
     }
     out.push_back(std::move(result));
   }
@@ -341,7 +341,7 @@ int swap(const Options& options) {
   }
   const bool is_printed = options.wants_json ? print_json(to_json(options, processes, results, ""))
                                              : print_data(to_text(processes, results, options));
-  if (are_fine && !options.is_dry_run) are_fine = settle_stale_configs(&*stale);
+  if (are_fine && !options.is_dry_run) are_fine = repoint_stale_configs(&*stale);
   return are_fine && is_printed ? kExitFine : kExitWrong;
 }
 

@@ -175,9 +175,9 @@ std::vector<SideGroup> ranks_of(const std::vector<ProcessCounters>& processes) {
   return groups;
 }
 
-tl::expected<SideGroup, std::string> beside_earlier(const std::vector<ProcessCounters>& processes,
-                                                    const LaunchFilter& filter,
-                                                    const std::string& file) {
+tl::expected<SideGroup, std::string> compare_with_earlier(
+    const std::vector<ProcessCounters>& processes, const LaunchFilter& filter,
+    const std::string& file) {
   SideGroup group{"", {{"now", {}}, {"earlier", {}}}};
   for (const ProcessCounters& process : processes) {
     add_decisions(decisions_of(process), &group.sides[0].decisions);

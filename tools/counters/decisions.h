@@ -46,9 +46,9 @@ struct SideGroup {
 std::vector<SideGroup> ranks_of(const std::vector<ProcessCounters>& processes);
 
 // What all of these decided, beside what a file that `stats --json` wrote says of that. The error says why it does not.
-tl::expected<SideGroup, std::string> beside_earlier(const std::vector<ProcessCounters>& processes,
-                                                    const LaunchFilter& filter,
-                                                    const std::string& file);
+tl::expected<SideGroup, std::string> compare_with_earlier(
+    const std::vector<ProcessCounters>& processes, const LaunchFilter& filter,
+    const std::string& file);
 
 std::string differences_text(const std::vector<SideGroup>& groups);
 nlohmann::ordered_json differences_to_json(const std::vector<SideGroup>& groups);
