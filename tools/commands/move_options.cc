@@ -20,6 +20,14 @@ bool is_in_job(const ProcessCounters& process, const std::string& job) {
   return std::ranges::count(split(environment, '\0'), job) != 0;
 }
 
+const char* conflict_in(const MoveOptions& options) {
+  if (!options.pids.empty() + options.wants_all + !options.job.empty() > 1) {
+    return "--pid, --all and --job exclude each other";
+  }
+  if (options.wants_all && !options.from.empty()) return "--all and --from exclude each other";
+  return options.folder.size() >= kControlPathBytes ? "DIR: the path is too long" : "";
+}
+
 }  // namespace
 
 void add_choice_options(CommandLine* line, MoveOptions* options) {
@@ -30,20 +38,18 @@ void add_choice_options(CommandLine* line, MoveOptions* options) {
   line->option("--from", &options->from, "DIR", "only the processes that run on this folder");
 }
 
-void add_check_options(CommandLine* line, MoveOptions* options) {
+void add_folder_options(CommandLine* line, MoveOptions* options, bool* wants_json) {
   line->flag("--no-check", &options->is_unchecked,
              "do not check the folder from here first; the processes do in any case");
   line->flag(
       "--force", &options->is_forced,
       "also to a folder with mistakes that only `fibshim check` looks for; they are counted");
-}
-
-const char* conflict_in(const MoveOptions& options) {
-  if (!options.pids.empty() + options.wants_all + !options.job.empty() > 1) {
-    return "--pid, --all and --job exclude each other";
-  }
-  if (options.wants_all && !options.from.empty()) return "--all and --from exclude each other";
-  return options.folder.size() >= kControlPathBytes ? "DIR: the path is too long" : "";
+  line->json(wants_json);
+  line->stats_dir(&options->stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
+  line->check([options] {
+    if (!options->folder.empty()) options->folder = absolute_folders(options->folder);
+    return std::string(conflict_in(*options));
+  });
 }
 
 std::string fault_of(const char* command, const MoveOptions& options) {

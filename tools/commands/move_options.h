@@ -17,12 +17,11 @@ struct MoveOptions {
   std::string stats_dir;
 };
 
-// --pid, --all and --from; --no-check and --force.
+// --pid, --all and --from.
 void add_choice_options(CommandLine* line, MoveOptions* options);
-void add_check_options(CommandLine* line, MoveOptions* options);
-
-// A message if options exclude each other or the folder's path is too long; else empty.
-const char* conflict_in(const MoveOptions& options);
+// --no-check, --force, --json and --stats-dir. Refuses options that exclude each other, and a
+// folder with a path that is too long.
+void add_folder_options(CommandLine* line, MoveOptions* options, bool* wants_json);
 
 // What is wrong with the folder, or "": errors, for which processes would refuse it, or mistakes
 // without --force. Prints every error to stderr, or one line if --force accepts mistakes.

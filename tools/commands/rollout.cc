@@ -582,13 +582,7 @@ int rollout_command(int argc, const char* const* argv) {
   add_choice_options(&line, &options.move);
   line.option("--job", &options.move.job, "NAME|VAR=VALUE",
               "only the ranks of this job, by FIBSHIM_JOB or a variable of their environment");
-  add_check_options(&line, &options.move);
-  line.json(&options.wants_json);
-  line.stats_dir(&options.move.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
-  line.check([&options] {
-    if (!options.move.folder.empty()) options.move.folder = absolute_folders(options.move.folder);
-    return std::string(conflict_in(options.move));
-  });
+  add_folder_options(&line, &options.move, &options.wants_json);
   line.check([&options] { return parse_stages(&options); });
   line.check([&options] {
     const bool is_rate = parse_shadow(options.check.c_str(), &options.check_interval);

@@ -356,7 +356,7 @@ const char* conflict_in(const Options& options) {
   if (options.wants_link && !is_one) {
     return "--link takes one folder, without a share";
   }
-  return conflict_in(options.move);
+  return "";
 }
 
 bool parse_wait(Options* options) {
@@ -398,13 +398,8 @@ int swap_command(int argc, const char* const* argv) {
       "--link", &options.wants_link,
       "repoint the link that FIBSHIM_CONFIG is, for processes that start later, once all have "
       "moved; implies --wait");
-  add_check_options(&line, &options.move);
-  line.json(&options.wants_json);
-  line.stats_dir(&options.move.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
-  line.check([&options] {
-    if (!options.move.folder.empty()) options.move.folder = absolute_folders(options.move.folder);
-    return std::string(conflict_in(options));
-  });
+  add_folder_options(&line, &options.move, &options.wants_json);
+  line.check([&options] { return std::string(conflict_in(options)); });
   line.check([&] {
     if (!parse_wait(&options)) return "--wait: takes seconds, more than 0 and at most 500";
     return job.count() > 0 && options.move.job.empty() ? "--job: needs a name" : "";
