@@ -13,10 +13,9 @@ class Search {
   Search(uint64_t begin, uint64_t end, Growing<AddressHolder>* out)
       : begin_(begin), end_(end), out_(out) {}
 
-  bool scan_kernel(CUgraphNode node, uint32_t index) {
-    NodeParams params;
-    if (!read_kernel(node, &params)) return false;
-    const Layout* const layout = layout_of(handle_of(params));
+  bool scan_kernel(const NodeParams& params, uint32_t index) {
+    const void* const handle = handle_of(params);
+    const Layout* const layout = handle == nullptr ? nullptr : layout_of(handle);
     if (layout == nullptr) return false;
     const char* const packed =
         params.kernelParams == nullptr ? find_packed(params.extra, *layout) : nullptr;
@@ -170,11 +169,11 @@ class Search {
 
 }  // namespace
 
-bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
-                  Growing<AddressHolder>* out) {
+bool find_holders(const Originals& originals, const Block<NodeParams>& params, uint64_t begin,
+                  uint64_t end, Growing<AddressHolder>* out) {
   Search search(begin, end, out);
   for (size_t i = 0; i < originals.nodes.count(); ++i) {
-    if (!search.scan_kernel(originals.nodes[i].kept, static_cast<uint32_t>(i))) return false;
+    if (!search.scan_kernel(params[i], static_cast<uint32_t>(i))) return false;
   }
   return search.scan_others(originals.graph);
 }

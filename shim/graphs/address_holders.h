@@ -14,8 +14,9 @@ struct AddressHolder {
   uint32_t offset;
 };
 
-// Finds all holders of addresses from `begin` to below `end`. False: some node cannot be scanned.
-bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
-                  Growing<AddressHolder>* out);
+// Finds all holders of addresses from `begin` to below `end`. `params`: of each kernel, zeroed if the
+// driver does not tell. False: some node cannot be scanned.
+bool find_holders(const Originals& originals, const Block<NodeParams>& params, uint64_t begin,
+                  uint64_t end, Growing<AddressHolder>* out);
 
 }  // namespace fibshim

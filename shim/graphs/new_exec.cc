@@ -87,6 +87,15 @@ bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
   return true;
 }
 
+// True if its nodes differ from the host's in more than parameters.
+bool needs_own_exec(const Variant& variant) {
+  if (variant.is_host() || variant.has_rewrites) return variant.has_rewrites;
+  for (const VariantNode& node : variant.nodes) {
+    if (!is_same_shape(node.shape, {})) return true;
+  }
+  return false;
+}
+
 // True if the survey found the nodes that the exec was made from, in their order.
 bool has_first_nodes(const Survey& survey, const Exec& exec) {
   const size_t count = survey.host_nodes.count();
@@ -202,7 +211,12 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 
 void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   const bool is_update = updated != nullptr;
-  const bool has_copy = is_update && updated->originals != nullptr && !updated->is_frozen;
+  const Variant* const running =
+      is_update ? updated->running.load(std::memory_order_relaxed) : nullptr;
+  // If it needs an exec beside the host's, the next graph most likely does, too, and is copied.
+  const bool is_beside = is_update && !updated->is_in_place && needs_own_exec(*running);
+  const bool has_copy =
+      is_update && !is_beside && updated->originals != nullptr && !updated->is_frozen;
   const ReadSection section;
   const Generation* const generation = current_generation();
   generation_ = generation == nullptr ? 0 : generation->number;
@@ -223,6 +237,7 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
     is_in_place_ = false;
     return leave_as_it_is(&survey_, reason);
   }
+  if (is_beside && running->has_rewrites && survey_.has_members) survey_.is_one_for_one = false;
   if (!survey_.has_uncopied && survey_.is_one_for_one && survey_.has_members) {
     for (const HostNode& host : survey_.host_nodes) survey_.nodes[host.index].kept = host.node;
     survey_.is_one_for_one = !may_be_rewritten(graph_, survey_.nodes);

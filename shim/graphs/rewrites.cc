@@ -33,13 +33,15 @@ struct Holder {
   uint32_t owner_count;
 };
 
-// The launch of a rewrite's kernels, by their indexes.
+// The launch of a rewrite's kernels, by their indexes. `read(index, params)` reads one of them.
+template <class Read>
 bool read_kernels(const Originals& originals, const Generation& generation, const Rewrite& rewrite,
-                  const uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
+                  const uint32_t (&kernels)[kMaxRewriteKernels], const Read& read,
+                  RewriteCall* call) {
   MemberLaunch members[kMaxRewriteKernels];
   for (uint32_t i = 0; i < rewrite.member_count; ++i) {
     KernelNode& node = originals.nodes[kernels[i]];
-    if (!read_kernel(node.kept, &members[i].params)) return false;
+    if (!read(kernels[i], &members[i].params)) return false;
     members[i].record = find_member(handle_of(members[i].params), generation);
     if (members[i].record == nullptr) return false;
     memcpy(members[i].cluster, attributes_of(node.kept, &node.facts).cluster,
@@ -98,12 +100,15 @@ class Absorption {
   // Which kernels are members of rewrites. False: none.
   bool find_records() {
     bool has_any = false;
-    if (!records_.allocate(kernels_.count())) return false;
+    if (!records_.allocate(kernels_.count()) || !params_.allocate(kernels_.count())) return false;
     for (size_t i = 0; i < kernels_.count(); ++i) {
-      NodeParams params;
       const KernelNode& node = originals_.nodes[i];
-      if (!kernels_[i].is_certain || node.is_disabled || !read_kernel(node.kept, &params)) continue;
-      records_[i] = find_member(handle_of(params), generation_);
+      if (!read_kernel(node.kept, &params_[i])) {
+        params_[i] = {};
+        continue;
+      }
+      if (!kernels_[i].is_certain || node.is_disabled) continue;
+      records_[i] = find_member(handle_of(params_[i]), generation_);
       has_any = has_any || records_[i] != nullptr;
     }
     return has_any;
@@ -173,7 +178,11 @@ class Absorption {
     const Rewrite& rewrite = rewrite_of(instance);
     uint32_t kernels[kMaxRewriteKernels];
     for (uint32_t i = 0; i < rewrite.member_count; ++i) kernels[i] = kernel_at(instance.nodes[i]);
-    return read_kernels(originals_, generation_, rewrite, kernels, call);
+    const auto read_here = [this](uint32_t index, NodeParams* params) {
+      *params = params_[index];
+      return handle_of(*params) != nullptr;
+    };
+    return read_kernels(originals_, generation_, rewrite, kernels, read_here, call);
   }
 
   bool fits(const Rewrite& rewrite, Instance* instance) {
@@ -206,7 +215,7 @@ class Absorption {
       if (range.end > end) end = range.end;
     }
     Growing<AddressHolder> all;
-    if (begin < end && !find_holders(originals_, begin, end, &all)) return false;
+    if (begin < end && !find_holders(originals_, params_, begin, end, &all)) return false;
     if (!list_instances()) return false;
     for (const AddressHolder& holder : all) {
       const auto first_owner = static_cast<uint32_t>(owners_.count());
@@ -300,10 +309,9 @@ class Absorption {
   // takes: neither the kernel nor what may replace it reads there.
   bool is_unused(const AddressHolder& holder) const {
     if (holder.kernel == UINT32_MAX) return false;
-    NodeParams params;
+    const NodeParams& params = params_[holder.kernel];
     PlannedNode planned;
     const CUgraphNode kept = originals_.nodes[holder.kernel].kept;
-    if (!read_kernel(kept, &params)) return false;
     NodeFacts* const facts = &originals_.nodes[holder.kernel].facts;
     plan_copied_node(kept, params, facts, &planned);
     const LaunchPlan& launch = planned.plan.launch;
@@ -469,6 +477,7 @@ class Absorption {
   const Block<RewrittenNode>& rewritten_;
   const Generation& generation_;
   const Snapshot& snapshot_;
+  Block<NodeParams> params_;      // of each kernel's original; zeroed: the driver does not tell
   Block<const Record*> records_;  // of each kernel that is a member of something
   GraphShape shape_;
   Block<uint32_t> kernel_of_;  // each node's kernel; UINT32_MAX: it is none
@@ -522,7 +531,12 @@ bool read_instance(const Originals& originals, const Variant& variant, size_t fi
     ++count;
   }
   return count == rewrite.member_count &&
-         read_kernels(originals, generation, rewrite, kernels, call);
+         read_kernels(
+             originals, generation, rewrite, kernels,
+             [&](uint32_t index, NodeParams* params) {
+               return read_kernel(originals.nodes[index].kept, params);
+             },
+             call);
 }
 
 }  // namespace fibshim

@@ -84,6 +84,7 @@ const Row kRows[] = {
      kAsksWhatRan},
     {"GraphExecTellsThatTheNextMayBegin", {"exec_tells_that_the_next_may_begin"}, 0, kAsksWhatRan},
     {"ExecSurvivesFailures", {"exec_survives_failures"}, 0, kFaults},
+    {"MergedUpdatesTakeFewCalls", {"merged_updates_take_few_calls"}, 0, kAsksWhatRan},
     {"RewriteRunsAsOne", {"rewrite_runs_as_one"}, 0, kAsksWhatRan},
     {"GraphReplacementsKeepPriorities", {"replacements_keep_priorities"}, 0, kAsksWhatRan},
     {"RewriteNeedsItsTies", {"rewrite_needs_its_ties"}, 0},

@@ -10,7 +10,7 @@
 CONFORM       := $(BUILD)/tests/conformance
 CONFORM_TESTS := $(BUILD)/tests/conformance_tests
 
-CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc graph_program.cc) \
+CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc graph_program.cc graph_steps.cc) \
   $(wildcard tests/conformance/hosts/*_cases.cc)
 CONFORM_TEST_OBJ := $(call batches,conformance,$(wildcard tests/conformance/*.cc))
 

@@ -394,6 +394,35 @@ GPU_CASE(exec_growth) {
   }
 }
 
+// What an update of rewritten kernels asks of the driver, by its number of calls. Of what runs beside the host's exec nothing is written
+// down (shim/graphs/taken_over.h).
+GPU_CASE(merged_updates_take_few_calls) {
+  constexpr int kPairs = 50;
+  Pairs pairs(gpu);
+  const auto one = pairs.make_chain(2 * kPairs, 1);
+  const auto other = pairs.make_chain(2 * kPairs, 2);
+  const CUgraphExec exec = instantiate(*one);
+  struct Row {
+    const char* call;
+    int most;
+  };
+  // Of each pair the edges of both kernels, and their parameters in the host's graph and in the copy.
+  const Row rows[] = {{"cuGraphNodeGetDepend*", 4 * kPairs},
+                      {"cuGraphKernelNodeGetParams*", 4 * kPairs},
+                      {"cuGraphGetEdges*", 2},
+                      {"cuGraphClone", 2}};
+  std::vector<long> before;
+  for (const Row& row : rows) before.push_back(calls(row.call));
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  OK(cuda().cuGraphExecUpdate_v2(exec, other->get(), &info));
+  for (size_t i = 0; i < before.size(); ++i) {
+    const long made = calls(rows[i].call) - before[i];
+    if (made > rows[i].most) fail(__FILE__, __LINE__, rows[i].call + (": " + std::to_string(made)));
+  }
+  OK(cuda().cuGraphExecDestroy(exec));
+  state({}, {.hit = kPairs, .absorbed = kPairs});
+}
+
 // Updates alone: `conform update_costs NODES VALUE PERIOD`, where one kernel of so many gets this value, or `conform update_costs NODES
 // merged`, `... early`.
 GPU_CASE(update_costs) {

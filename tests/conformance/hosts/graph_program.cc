@@ -140,6 +140,8 @@ class Maker {
       step.words = random_.one_in(10) ? kSlotWords / 2 + 16 : kSlotWords;
       step.salt = salt();
     } while (!is_fine(step));
+    if (random_.one_in(16)) step.priority = -1 - random_.below(2);
+    step.has_cluster = random_.one_in(16);
     return step;
   }
 
@@ -237,20 +239,26 @@ class Maker {
     return (before_[static_cast<size_t>(std::max(one, other))] >> std::min(one, other) & 1) != 0;
   }
 
+  // False: they do not fit each other.
+  bool change_values(Step* step) {
+    if (step->kind == StepKind::kernel && random_.one_in(2)) {
+      step->letter = kLetters[random_.below(9)];
+    }
+    if (random_.one_in(2)) step->in = place();
+    if (random_.one_in(2)) step->with = place();
+    if (random_.one_in(2)) step->out = place();
+    step->salt = salt();
+    return is_fine(*step);
+  }
+
   // Returns other parameters for a node that need no other edges; if none are found, the same with
   // another salt.
   Step change(int at, const std::vector<Step>& now) {
     const Step& before = now[static_cast<size_t>(at)];
     for (int trial = 0; trial < 6; ++trial) {
       Step step = before;
-      if (step.kind == StepKind::kernel && random_.one_in(2)) {
-        step.letter = kLetters[random_.below(9)];
-      }
-      if (random_.one_in(2)) step.in = place();
-      if (random_.one_in(2)) step.with = place();
-      if (random_.one_in(2)) step.out = place();
-      step.salt = salt();
-      bool is_right = is_fine(step);
+      bool is_right = change_values(&step);
+      for (Step& one : step.body) is_right = change_values(&one) && is_right;
       for (int i = 0; is_right && i < static_cast<int>(now.size()); ++i) {
         is_right = i == at || are_ordered(i, at) || !conflict(now[static_cast<size_t>(i)], step);
       }
@@ -263,17 +271,19 @@ class Maker {
 
   void add_ops() {
     std::vector<Step> now = program_.steps;
+    std::vector<Step> other;
     bool has_graph = true;
     for (int i = 2 + random_.below(9); i >= 0; --i) {
       Op op{OpKind::launch, 0, random_.below(3), {}, random_.below(4)};
-      const int kind = i == 0 ? 0 : random_.below(20);
+      const int kind = i == 0 ? 0 : random_.below(21);
       op.step = random_.below(static_cast<int>(now.size()));
       const StepKind step_kind = now[static_cast<size_t>(op.step)].kind;
       const bool is_in_body =
           program_.condition >= 0 && op.step + 1 == static_cast<int>(now.size());
       const bool can_switch = step_kind == StepKind::kernel || step_kind == StepKind::fill ||
                               step_kind == StepKind::copy;
-      if (kind >= 9 && kind < 13 && can_switch && has_graph && !is_in_body) {
+      if (kind >= 9 && kind < 13 && (can_switch || step_kind == StepKind::child) && has_graph &&
+          !is_in_body) {
         op.kind = OpKind::set;
         op.steps = {change(op.step, now)};
         now[static_cast<size_t>(op.step)] = op.steps[0];
@@ -299,6 +309,10 @@ class Maker {
         now = program_.steps;
       } else if (kind == 19) {
         op.kind = OpKind::rate;
+      } else if (kind == 20 && (has_graph || !other.empty())) {
+        op.kind = OpKind::other;
+        if (other.empty()) other = program_.steps;
+        now.swap(other);
       }
       program_.ops.push_back(std::move(op));
     }
@@ -399,7 +413,7 @@ std::string describe(const Program& program) {
     text += program.steps[i].begins_early ? " early\n" : "\n";
   }
   static const char* const kNames[] = {"launch", "set",       "enable",      "disable", "update",
-                                       "swap",   "end_graph", "instantiate", "rate"};
+                                       "swap",   "end_graph", "instantiate", "rate",    "other"};
   for (const Op& op : program.ops) {
     text += std::string("  ") + kNames[static_cast<int>(op.kind)];
     if (op.kind == OpKind::launch) text += " into stream " + std::to_string(op.stream);

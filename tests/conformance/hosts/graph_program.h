@@ -34,12 +34,26 @@ struct Step {
   std::vector<int> after;     // indexes of the steps that it depends on
   std::vector<Step> body;     // for a child graph, each after the one before
   bool begins_early = false;  // its edge from the kernel before it is programmatic
+  int priority = 0;           // of a kernel that is not captured
+  bool has_cluster = false;   // of one block; likewise
 };
 
-enum class OpKind { launch, set, enable, disable, update, swap, end_graph, instantiate, rate };
+enum class OpKind {
+  launch,
+  set,
+  enable,
+  disable,
+  update,
+  swap,
+  end_graph,
+  instantiate,
+  rate,
+  other
+};
 
-// An operation of the host. set: changes a node's parameters; update: changes those of some nodes
-// by cuGraphExecUpdate; rate: requests that 1 of so many launches is checked, 0: none.
+// An operation of the host. set: changes a node's parameters, or its child graph; update: changes
+// those of some nodes by cuGraphExecUpdate; rate: requests that 1 of so many launches is checked,
+// 0: none; other: goes on with another exec of the graph, and later with the one before.
 struct Op {
   OpKind kind;
   int step = 0;

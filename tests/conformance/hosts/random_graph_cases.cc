@@ -7,16 +7,15 @@
 // `conform graph SEED INDEX STEPS OPS [FOLDERS]` runs one program without those steps and
 // operations (3,5 or -), and prints it.
 
-#include <array>
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "tests/conformance/hosts/control.h"
-#include "tests/conformance/hosts/graph_program.h"
-#include "tests/conformance/hosts/graphs.h"
+#include "tests/conformance/hosts/graph_steps.h"
 #include "tests/conformance/hosts/random.h"
 
 namespace conform {
@@ -39,58 +38,16 @@ void ask_shim(const std::function<void(Control*)>& ask) {
   ask(control);
 }
 
-// The kernels of a module that stays loaded.
-struct Kernels {
-  std::array<CUfunction, 128> by_letter{};
-
-  explicit Kernels(const Gpu& gpu) {
-    const CUmodule module = gpu.load_module("graphs.fatbin");
-    for (const char letter : std::string("abcdefghz")) {
-      by_letter[static_cast<size_t>(letter)] =
-          gpu.function(module, (std::string("graph_") + letter).c_str());
-    }
-  }
-  CUfunction of(const Step& step) const { return by_letter[static_cast<size_t>(step.letter)]; }
-};
-
-// The arguments of a kernel of graph_kernels.cu. Not movable, since the pointers point into it.
-struct StepArguments {
-  CUdeviceptr in, with, out;
-  int32_t words, salt;
-  void* pointers[5] = {&in, &with, &out, &words, &salt};
-  char packed[32];
-  size_t packed_bytes = sizeof packed;
-  void* extra[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
-                    &packed_bytes, CU_LAUNCH_PARAM_END};
-
-  StepArguments(CUdeviceptr base, const Step& step)
-      : in(base + 4 * static_cast<CUdeviceptr>(step.in)),
-        with(base + 4 * static_cast<CUdeviceptr>(step.with)),
-        out(base + 4 * static_cast<CUdeviceptr>(step.out)),
-        words(step.words),
-        salt(step.salt) {
-    memcpy(packed, &in, 8);
-    memcpy(packed + 8, &with, 8);
-    memcpy(packed + 16, &out, 8);
-    memcpy(packed + 24, &words, 4);
-    memcpy(packed + 28, &salt, 4);
-  }
-  StepArguments(const StepArguments&) = delete;
-  StepArguments& operator=(const StepArguments&) = delete;
-};
-
-void do_nothing(void*) {}
-
 const char* getenv_or_empty(const char* name) {
   const char* const value = getenv(name);
   return value == nullptr ? "" : value;
 }
 
 // One thread's memory and streams. Runs programs in them, one after the other.
-class GraphRunner {
+class GraphRunner : private StepMaker {
  public:
   GraphRunner(const Gpu& gpu, const Kernels& kernels, const std::string& folders)
-      : gpu_(gpu), kernels_(kernels), folders_(folders) {
+      : StepMaker(gpu, kernels), folders_(folders) {
     gpu.enter();
     OK(cuda().cuMemAlloc_v2(&allocated_, 2 * kAlignment));
     base_ = (allocated_ + kAlignment - 1) / kAlignment * kAlignment;
@@ -133,6 +90,8 @@ class GraphRunner {
     for (const Op& op : program.ops) operate(op, &random);
     synchronize(&random);
     OK(cuda().cuGraphExecDestroy(exec_));
+    if (other_) OK(cuda().cuGraphExecDestroy(other_->exec));
+    other_.reset();
     end_graph();
     return hash_;
   }
@@ -140,8 +99,6 @@ class GraphRunner {
   const Totals& totals() const { return totals_; }
 
  private:
-  CUdeviceptr at(int word) const { return base_ + 4 * static_cast<CUdeviceptr>(word); }
-
   void write(int words, int from, uint64_t seed) {
     Random random(seed);
     std::vector<uint32_t> all(static_cast<size_t>(words));
@@ -168,68 +125,6 @@ class GraphRunner {
   }
 
   // --- nodes
-
-  NodeParams2 kernel_params(const Step& step, StepArguments* arguments) const {
-    auto params = one_block<NodeParams2>();
-    params.func = kernels_.of(step);
-    params.blockDimX = 64;
-    params.kernelParams = arguments->pointers;
-    return params;
-  }
-  CUDA_MEMSET_NODE_PARAMS fill_params(const Step& step) const {
-    CUDA_MEMSET_NODE_PARAMS params = fill_of(at(step.out), static_cast<unsigned>(step.salt));
-    params.width = static_cast<size_t>(step.words);
-    return params;
-  }
-  CUDA_MEMCPY3D copy_params(const Step& step) const {
-    return copy_of(at(step.out), at(step.in), 4 * static_cast<size_t>(step.words));
-  }
-
-  CUgraphNode add(CUgraph graph, const Step& step, const std::vector<CUgraphNode>& after) const {
-    CUgraphNode node = nullptr;
-    const CUgraphNode* const before = step.begins_early ? nullptr : after.data();
-    const size_t count = step.begins_early ? 0 : after.size();
-    switch (step.kind) {
-      case StepKind::kernel: {
-        StepArguments arguments(base_, step);
-        const NodeParams2 params = kernel_params(step, &arguments);
-        OK(cuda().cuGraphAddKernelNode_v2(&node, graph, before, count, &params));
-        break;
-      }
-      case StepKind::fill: {
-        const CUDA_MEMSET_NODE_PARAMS params = fill_params(step);
-        OK(cuda().cuGraphAddMemsetNode(&node, graph, before, count, &params, gpu_.context()));
-        break;
-      }
-      case StepKind::copy: {
-        const CUDA_MEMCPY3D params = copy_params(step);
-        OK(cuda().cuGraphAddMemcpyNode(&node, graph, before, count, &params, gpu_.context()));
-        break;
-      }
-      case StepKind::child: {
-        CUgraph child = nullptr;
-        OK(cuda().cuGraphCreate(&child, 0));
-        std::vector<CUgraphNode> last;
-        for (const Step& one : step.body) last = {add(child, one, last)};
-        OK(cuda().cuGraphAddChildGraphNode(&node, graph, before, count, child));
-        OK(cuda().cuGraphDestroy(child));
-        break;
-      }
-      case StepKind::empty: OK(cuda().cuGraphAddEmptyNode(&node, graph, before, count)); break;
-      case StepKind::host: {
-        const CUDA_HOST_NODE_PARAMS params = {do_nothing, nullptr};
-        OK(cuda().cuGraphAddHostNode(&node, graph, before, count, &params));
-        break;
-      }
-    }
-    if (step.begins_early) {
-      auto data = zeroed<CUgraphEdgeData>();
-      data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
-      data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-      OK(cuda().cuGraphAddDependencies_v2(graph, after.data(), &node, &data, 1));
-    }
-    return node;
-  }
 
   std::vector<CUgraphNode> nodes_before(const Step& step) const {
     std::vector<CUgraphNode> all;
@@ -397,11 +292,27 @@ class GraphRunner {
         steps_ = first_steps_;
         instantiate(op.way % 3);
         break;
+      case OpKind::other: return go_on_with_the_other(op.way % 3);
       case OpKind::rate:
         if (can_change_rate_) check_one_of(op.way);
         if (is_wrong_ && interval_ == 1) refresh(&spoiler);
         break;
     }
+  }
+
+  // Another exec of the same graph, which is made the first time.
+  void go_on_with_the_other(int way) {
+    if (graph_ == nullptr && !other_) return;
+    Other now = {exec_, steps_, is_enabled_};
+    if (other_) {
+      exec_ = other_->exec;
+      steps_ = other_->steps;
+      is_enabled_ = other_->is_enabled;
+    } else {
+      steps_ = first_steps_;
+      instantiate(way);
+    }
+    other_ = std::move(now);
   }
 
   void check_one_of(int interval) {
@@ -412,7 +323,15 @@ class GraphRunner {
   void set(size_t index, const Step& step, int way) {
     if (graph_ == nullptr) return;
     const CUgraphNode node = nodes_[index];
-    if (step.kind == StepKind::fill) {
+    if (step.kind == StepKind::child) {
+      CUgraph const child = make_child(step);
+      auto params = zeroed<CUgraphNodeParams>();
+      params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+      params.graph.graph = child;
+      OK(way % 2 == 0 ? cuda().cuGraphExecChildGraphNodeSetParams(exec_, node, child)
+                      : cuda().cuGraphExecNodeSetParams(exec_, node, &params));
+      OK(cuda().cuGraphDestroy(child));
+    } else if (step.kind == StepKind::fill) {
       const CUDA_MEMSET_NODE_PARAMS params = fill_params(step);
       OK(cuda().cuGraphExecMemsetNodeSetParams(exec_, node, &params, gpu_.context()));
     } else if (step.kind == StepKind::copy) {
@@ -460,15 +379,20 @@ class GraphRunner {
     nodes_ = own_nodes;
   }
 
-  const Gpu& gpu_;
-  const Kernels& kernels_;
+  // An exec that the graph has besides, and what the host has made of it.
+  struct Other {
+    CUgraphExec exec;
+    std::vector<Step> steps;
+    std::vector<bool> is_enabled;
+  };
+
   std::string folders_;
   CUdeviceptr allocated_ = 0;
-  CUdeviceptr base_ = 0;
   CUstream streams_[3] = {};
   CUevent events_[2] = {};
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
+  std::optional<Other> other_;
   std::vector<Step> steps_;
   std::vector<Step> first_steps_;  // those of the graph itself
   std::vector<CUgraphNode> nodes_;
