@@ -18,15 +18,19 @@ class KeptTimes:
             self.solutions.setdefault(one["definition"], []).append(one)
         self.times = {}
 
-    def add(self, definition, original, us, original_us, **axes):
-        """`axes`: the values of the definition's variable axes. Nothing is kept where no solution is for them. Of several inputs of one
-        size it is the one at which ours is the slowest beside the original."""
+    def solution_for(self, definition, **axes):
+        """The solution that the folder has for these values of the variable axes, or None."""
         missing = [name for name, axis in self.axes[definition].items() if axis["type"] == "var" and name not in axes]
         if missing:
             raise ValueError(f"{definition}: no value of {', '.join(missing)}")
         values = {**{name: axis["value"] for name, axis in self.axes[definition].items() if axis["type"] == "const"}, **axes}
-        chosen = next((one for one in self.solutions.get(definition, ())
-                       if all(evaluate(when, values) for when in one["launch"].get("when", ()))), None)
+        return next((one for one in self.solutions.get(definition, ())
+                     if all(evaluate(when, values) for when in one["launch"].get("when", ()))), None)
+
+    def add(self, definition, original, us, original_us, **axes):
+        """`axes`: the values of the definition's variable axes. Nothing is kept where no solution is for them. Of several inputs of one
+        size it is the one at which ours is the slowest beside the original."""
+        chosen = self.solution_for(definition, **axes)
         if chosen is None:
             return
         of_size = self.times.setdefault((definition, chosen["name"], original), {})
