@@ -18,7 +18,8 @@ int verify_command(int argc, const char* const* argv) {
   judge::JudgeOptions options;
   add_judge_options(&line, &options);
   line.number("--runs", &options.trial.runs, 1, INT_MAX, "N",
-              "runs of each case, each with other inputs (3)");
+              "runs of each case, each with other inputs (3; 1 if its tensors take more than 32 "
+              "MiB: then each case has those of another run)");
   line.option("--against-original", &options.originals, "FILE",
               "hold solutions to the kernels that they replace, launched as this recording of "
               "`fibshim record "

@@ -1,9 +1,37 @@
 #include "tools/judge/case_outcome.h"
 
+#include <math.h>
+
 #include <algorithm>
 #include <iterator>
 
+#include <nlohmann/json.hpp>
+
 namespace fibshim::judge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The outcome's members by their names, for both directions.
+template <class Outcome, class Visit>
+void visit_members(Outcome& outcome, const Visit& visit) {
+  visit("status", outcome.status);
+  visit("log", outcome.log);
+  visit("is_gpu_lost", outcome.is_gpu_lost);
+  visit("max_absolute_error", outcome.max_absolute_error);
+  visit("max_relative_error", outcome.max_relative_error);
+  visit("matched_ratio", outcome.matched_ratio);
+  visit("latency_ms", outcome.latency_ms);
+  visit("original_ms", outcome.original_ms);
+  visit("trial_ms", outcome.trial_ms);
+  visit("lowest_ms", outcome.lowest_ms);
+  visit("highest_ms", outcome.highest_ms);
+  visit("original_distance", outcome.original_distance);
+  visit("solution_distance", outcome.solution_distance);
+  visit("bytes", outcome.bytes);
+}
+
+}  // namespace
 
 void merge(const CaseOutcome& other, CaseOutcome* outcome) {
   static constexpr const char* kOrder[] = {kSkipped,   kPassed,  kNotJudged,
@@ -29,6 +57,25 @@ void merge(const CaseOutcome& other, CaseOutcome* outcome) {
   outcome->trial_ms = other.trial_ms;
   outcome->lowest_ms = other.lowest_ms;
   outcome->highest_ms = other.highest_ms;
+}
+
+Json to_json(const CaseOutcome& outcome) {
+  Json json;
+  visit_members(outcome, [&](const char* name, const auto& member) { json[name] = member; });
+  return json;
+}
+
+CaseOutcome outcome_from_json(const Json& json) {
+  CaseOutcome outcome;
+  visit_members(outcome, [&](const char* name, auto& member) {
+    // Infinity is no JSON number; it was written as null.
+    if constexpr (std::is_same_v<decltype(member), double&>) {
+      member = json.at(name).is_null() ? INFINITY : json.at(name).get<double>();
+    } else {
+      json.at(name).get_to(member);
+    }
+  });
+  return outcome;
 }
 
 }  // namespace fibshim::judge

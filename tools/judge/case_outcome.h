@@ -7,17 +7,22 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace fibshim::judge {
+
+class PythonInterpreter;
 
 struct TrialOptions {
   bool is_bench = false;
   bool ignores_when = false;  // also judge sizes that the solution's `when` excludes
   int device = 0;
-  int runs = 3;  // of each case, each with other inputs
+  int runs = 0;  // of each case, each with other inputs; 0: three, of large cases one
   std::optional<double> atol, rtol, required_matched_ratio;
   bool measures_distances = false;  // CaseOutcome::original_distance, solution_distance
-  std::string python;     // whose torch runs the definition's reference; "": the native reference
-  std::string data_root;  // of recorded workloads' safetensors
+  std::string python;  // whose torch runs the definition's reference; "": the native reference
+  PythonInterpreter* interpreter = nullptr;  // of it, running; null: the native reference
+  std::string data_root;                     // of recorded workloads' safetensors
   std::string
       originals;  // the recording beside which the originals' images are; "": use references
   int warmups = 10;
@@ -55,5 +60,8 @@ inline constexpr char kNotJudged[] = "NOT_JUDGED";
 
 // Merges another run's outcome into *outcome: the record of several runs has the worst of them.
 void merge(const CaseOutcome& other, CaseOutcome* outcome);
+
+nlohmann::ordered_json to_json(const CaseOutcome& outcome);
+CaseOutcome outcome_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace fibshim::judge

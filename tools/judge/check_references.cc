@@ -53,6 +53,11 @@ int check_references(const Folder& folder, const JudgeOptions& options, const ch
   std::string faults;
   const SolutionSpec nobody;  // no solution is needed here
   const VerifyBlock nothing;
+  const auto interpreter = PythonInterpreter::start(options.trial.python);
+  if (!interpreter) {
+    print_message(command, tools::printable(interpreter.error().message));
+    return kExitWrong;
+  }
   for (const Definition& definition : folder.model.definitions) {
     const auto& wanted = options.definitions;
     if (!wanted.empty() && std::ranges::find(wanted, definition.name.name) == wanted.end()) {
@@ -60,7 +65,7 @@ int check_references(const Folder& folder, const JudgeOptions& options, const ch
     }
     const Subject subject{&definition, &nobody, &nothing, find_op(definition, "")};
     if (subject.op.empty() || is_sampling_op(subject.op) || definition.reference.empty()) continue;
-    auto python = PythonReference::start(options.trial.python, definition);
+    auto python = PythonReference::make(interpreter->get(), definition);
     if (!python) {
       print_message(command, tools::printable(python.error().message));
       return kExitWrong;

@@ -12,6 +12,29 @@
 
 namespace fibshim::judge {
 
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 24;
+
+}  // namespace
+
+std::vector<int64_t> choose_rows(int64_t rows, int64_t width) {
+  const int64_t most = std::max<int64_t>(64, kMostElements / std::max<int64_t>(width, 1));
+  std::vector<int64_t> chosen;
+  if (rows <= most) {
+    chosen.resize(static_cast<size_t>(rows));
+    std::iota(chosen.begin(), chosen.end(), 0);
+    return chosen;
+  }
+  // An odd step meets every lane and tile of a block sooner or later.
+  const int64_t step = (rows / (most - 32)) | 1;
+  for (int64_t row = 0; row < rows; row += step) chosen.push_back(row);
+  for (int64_t row = rows - 16; row < rows; ++row) {
+    if (row % step != 0) chosen.push_back(row);
+  }
+  return chosen;
+}
+
 Tolerance default_tolerance(const ElementType& type) {
   for (const ElementInfo& element : kElements) {
     if (std::string_view(type.name) == element.dtype) return {element.tolerance, element.tolerance};

@@ -47,6 +47,10 @@ struct Comparison {
   std::string fault(const Tolerance& tolerance) const;
 };
 
+// The rows of an output that are judged: all, or, of more elements than 2^24, the first, the last
+// and every nth.
+std::vector<int64_t> choose_rows(int64_t rows, int64_t width);
+
 // ½ Σ |f - p| of the frequencies of `counts` against `probabilities`.
 double total_variation_distance(const std::vector<int64_t>& counts,
                                 const std::vector<double>& probabilities);

@@ -188,7 +188,7 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
 Result<void> make_inputs(const InputRequest& request, CaseData* data) {
   data->axes = request.axes;
   for (const DefinitionArgument& argument : request.definition.arguments) {
-    if (argument.is_output) continue;
+    if (argument.is_output || !(argument.is_scalar || request.wants_tensors)) continue;
     if (data->tensors.count(argument.name) != 0 || data->scalars.count(argument.name) != 0) {
       continue;
     }

@@ -28,6 +28,7 @@ struct InputRequest {
   int run = 0;
   // The range that a "verify" block gives an integer input; empty if it gives none. May be null.
   std::function<Result<IntegerRange>(std::string_view name)> range_of;
+  bool wants_tensors = true;  // else only the scalars
 };
 
 // Fills data->tensors and data->scalars. Entries that are there already (recorded inputs) stay.

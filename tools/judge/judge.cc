@@ -17,6 +17,7 @@
 #include "tools/judge/launch_times.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/proposed_tolerances.h"
+#include "tools/judge/python_reference.h"
 #include "tools/judge/worker.h"
 #include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
@@ -34,6 +35,7 @@ using tools::print_message;
 constexpr int kMostFailures = 3;
 constexpr double kProbeTimeoutS = 120;
 constexpr size_t kLoggedOutput = 500;
+constexpr time_t kProgressS = 10;  // between two lines of progress, if no terminal shows it
 
 std::string now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr))); }
 
@@ -46,7 +48,8 @@ class Judge {
   explicit Judge(const JudgeOptions& options)
       : options_(options),
         command_(options.trial.is_bench ? "bench" : "verify"),
-        shows_progress_(!options.is_quiet && isatty(STDERR_FILENO) != 0) {
+        shows_progress_(!options.is_quiet),
+        is_terminal_(isatty(STDERR_FILENO) != 0) {
     context_.mode = options.trial.is_bench       ? options.trial.uses_graph   ? "bench-graph"
                                                    : options.trial.flushes_l2 ? "bench"
                                                                               : "bench-warm"
@@ -99,7 +102,7 @@ class Judge {
       return check_batch_invariance(folder_, chosen_, options_, context_.device, command_);
     }
     if (options_.keeps && !kept_.read(folder_.model, command_)) return kExitWrong;
-    if (!probe()) return kExitWrong;
+    if (!probe() || !start_interpreter()) return kExitWrong;
     read_earlier();
     for (const uint32_t solution : chosen_) {
       const size_t before = records_.size();
@@ -109,7 +112,7 @@ class Judge {
         return kExitWrong;
       }
     }
-    if (shows_progress_) fmt::print(stderr, "\r\033[K");
+    if (shows_progress_ && is_terminal_) fmt::print(stderr, "\r\033[K");
     return report();
   }
 
@@ -216,6 +219,21 @@ class Judge {
     return false;
   }
 
+  // Also after a worker has ended in the midst of a request.
+  bool start_interpreter() {
+    trial_.interpreter = nullptr;
+    interpreter_.reset();
+    if (trial_.python.empty()) return true;
+    auto started = PythonInterpreter::start(trial_.python);
+    if (!started) {
+      print_message(command_, tools::printable(started.error().message));
+      return false;
+    }
+    interpreter_ = std::move(*started);
+    trial_.interpreter = interpreter_.get();
+    return true;
+  }
+
   void read_earlier() {
     if (options_.output.empty()) return;
     const Judged nobody{"x", "x", "x", "x", "", {}, {}, {}};
@@ -233,8 +251,15 @@ class Judge {
 
   void show_progress(const std::string& definition, const AxisValues& axes) {
     if (!shows_progress_) return;
-    fmt::print(stderr, "\r\033[K[{}/{}] {} {}", done_solutions_ + 1, chosen_.size(),
-               tools::printable(definition), tools::printable(tools::pairs_words(axes)));
+    const std::string words =
+        fmt::format("[{}/{}] {} {}", done_solutions_ + 1, chosen_.size(),
+                    tools::printable(definition), tools::printable(tools::pairs_words(axes)));
+    if (is_terminal_) {
+      fmt::print(stderr, "\r\033[K{}", words);
+    } else if (const time_t second = time(nullptr); second >= last_progress_ + kProgressS) {
+      last_progress_ = second;
+      print_message(command_, words);
+    }
   }
 
   // Runs one solution in all cases, in as many workers as it takes.
@@ -291,6 +316,10 @@ class Judge {
         outcomes[at] = outcome_from_json(message["outcome"]);
       };
       const WorkerEnd end = run_worker(body, listen, options_.timeout_s);
+      if (!end.is_fine && !start_interpreter()) {
+        fail_from(next, kRuntimeError, "the interpreter does not start again");
+        break;
+      }
       if (is_refused) break;
       if (active == cases.size()) {
         fail_from(next, end.is_timed_out ? kTimeout : kRuntimeError, end.words + ": " + end.output);
@@ -499,7 +528,9 @@ class Judge {
 
   const JudgeOptions& options_;
   const char* const command_;
-  const bool shows_progress_;
+  const bool shows_progress_, is_terminal_;
+  time_t last_progress_ = time(nullptr);
+  std::unique_ptr<PythonInterpreter> interpreter_;
   TrialOptions trial_;
   Folder folder_, baseline_;
   Workloads workloads_;
@@ -516,47 +547,5 @@ class Judge {
 }  // namespace
 
 int run_judge(const JudgeOptions& options) { return Judge(options).run(); }
-
-namespace {
-
-// The outcome's members by their names, for both directions.
-template <class Outcome, class Visit>
-void visit_members(Outcome& outcome, const Visit& visit) {
-  visit("status", outcome.status);
-  visit("log", outcome.log);
-  visit("is_gpu_lost", outcome.is_gpu_lost);
-  visit("max_absolute_error", outcome.max_absolute_error);
-  visit("max_relative_error", outcome.max_relative_error);
-  visit("matched_ratio", outcome.matched_ratio);
-  visit("latency_ms", outcome.latency_ms);
-  visit("original_ms", outcome.original_ms);
-  visit("trial_ms", outcome.trial_ms);
-  visit("lowest_ms", outcome.lowest_ms);
-  visit("highest_ms", outcome.highest_ms);
-  visit("original_distance", outcome.original_distance);
-  visit("solution_distance", outcome.solution_distance);
-  visit("bytes", outcome.bytes);
-}
-
-}  // namespace
-
-Json to_json(const CaseOutcome& outcome) {
-  Json json;
-  visit_members(outcome, [&](const char* name, const auto& member) { json[name] = member; });
-  return json;
-}
-
-CaseOutcome outcome_from_json(const Json& json) {
-  CaseOutcome outcome;
-  visit_members(outcome, [&](const char* name, auto& member) {
-    // Infinity is no JSON number; it was written as null.
-    if constexpr (std::is_same_v<decltype(member), double&>) {
-      member = json.at(name).is_null() ? INFINITY : json.at(name).get<double>();
-    } else {
-      json.at(name).get_to(member);
-    }
-  });
-  return outcome;
-}
 
 }  // namespace fibshim::judge

@@ -18,7 +18,4 @@ std::string format_records(const std::vector<nlohmann::ordered_json>& records, b
 std::string format_verdict(const std::vector<nlohmann::ordered_json>& records, size_t skipped,
                            bool is_bench);
 
-nlohmann::ordered_json to_json(const CaseOutcome& outcome);
-CaseOutcome outcome_from_json(const nlohmann::ordered_json& json);
-
 }  // namespace fibshim::judge

@@ -26,7 +26,6 @@ constexpr char kScript[] = R"py(
 import json, os, struct, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-definition = json.load(open(sys.argv[1]))
 def answer(value):
     answers.write(json.dumps(value) + "\n")
     answers.flush()
@@ -39,9 +38,6 @@ try:
                       ("U32", "uint32"), ("U64", "uint64")):
         if hasattr(torch, key):
             types[name] = getattr(torch, key)
-    scope = {"__name__": "reference"}
-    exec(compile(definition["reference"], definition["name"] + " reference", "exec"), scope)
-    run = scope["run"]
 except BaseException as error:
     answer({"error": "".join(traceback.format_exception_only(type(error), error)).strip()})
     sys.exit(0)
@@ -50,13 +46,16 @@ def load(path):
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(size))
-        data = bytearray(file.read())
+        data = bytearray(os.path.getsize(path) - 8 - size)
+        file.readinto(data)
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         raw = torch.frombuffer(data, dtype=torch.uint8, offset=begin, count=end - begin) \
             if end > begin else torch.empty(0, dtype=torch.uint8)
-        tensors[name] = raw.clone().view(types[entry["dtype"]]).reshape(entry["shape"])
+        if begin % 8:
+            raw = raw.clone()
+        tensors[name] = raw.view(types[entry["dtype"]]).reshape(entry["shape"])
     return tensors
 def save(path, tensors):
     header, parts, at = {}, [], 0
@@ -76,6 +75,12 @@ def save(path, tensors):
 for line in sys.stdin:
     try:
         request = json.loads(line)
+        if "reference" in request:
+            definition, scope = request, {"__name__": "reference"}
+            exec(compile(definition["reference"], definition["name"] + " reference", "exec"), scope)
+            run = scope["run"]
+            answer({})
+            continue
         tensors = load(request["inputs"])
         device = "cuda" if torch.cuda.is_available() else "cpu"
         arguments = {}
@@ -104,49 +109,38 @@ for line in sys.stdin:
 
 }  // namespace
 
-Result<std::unique_ptr<PythonReference>> PythonReference::start(const std::string& python,
-                                                                const Definition& definition) {
+Result<std::unique_ptr<PythonInterpreter>> PythonInterpreter::start(const std::string& python) {
   const auto failed = [&](const std::string& why) {
-    return fail(ErrorCode::operating_system, "reference of " + definition.name.name + ": " + why);
+    return fail(ErrorCode::operating_system, python + ": " + why);
   };
-  if (definition.reference.empty()) return failed("the definition has none");
   std::string folder = std::filesystem::temp_directory_path().string() + "/fibshim-judge-XXXXXX";
   int to[2], from[2];
   if (mkdtemp(folder.data()) == nullptr || pipe2(to, O_CLOEXEC) != 0 ||
       pipe2(from, O_CLOEXEC) != 0) {
     return failed(strerror(errno));
   }
-  Json inputs = Json::object(), outputs = Json::object();
-  for (const DefinitionArgument& argument : definition.arguments) {
-    (argument.is_output ? outputs : inputs)[argument.name] = kDtypes[argument.dtype].name;
-  }
-  const Json record = {{"name", definition.name.name},
-                       {"inputs", inputs},
-                       {"outputs", outputs},
-                       {"reference", definition.reference}};
-  std::ofstream(folder + "/definition.json") << tools::json_line(record);
-  std::ofstream(folder + "/serve.py") << kScript;
-  const std::string script = folder + "/serve.py", argument = folder + "/definition.json";
+  const std::string script = folder + "/serve.py";
+  std::ofstream(script) << kScript;
   const pid_t process = fork();
   if (process < 0) return failed(strerror(errno));
   if (process == 0) {
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
-    execlp(python.c_str(), python.c_str(), script.c_str(), argument.c_str(), nullptr);
+    execlp(python.c_str(), python.c_str(), script.c_str(), nullptr);
     dprintf(STDOUT_FILENO, "{\"error\": \"cannot run it: %s\"}\n", strerror(errno));
     _exit(127);
   }
   close(to[0]);
   close(from[1]);
   signal(SIGPIPE, SIG_IGN);
-  std::unique_ptr<PythonReference> reference(
-      new PythonReference(definition, folder, process, to[1], from[0]));
-  const auto greeting = reference->ask("");
-  if (!greeting) return failed(python + ": " + greeting.error().message);
-  return reference;
+  std::unique_ptr<PythonInterpreter> interpreter(
+      new PythonInterpreter(python, folder, process, to[1], from[0]));
+  const auto greeting = interpreter->read_answer();
+  if (!greeting) return failed(greeting.error().message);
+  return interpreter;
 }
 
-PythonReference::~PythonReference() {
+PythonInterpreter::~PythonInterpreter() {
   to_ = tools::FileDescriptor(-1);  // the interpreter ends at the end of its input
   kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
@@ -154,13 +148,18 @@ PythonReference::~PythonReference() {
   std::filesystem::remove_all(folder_, error);
 }
 
-Result<std::string> PythonReference::ask(const std::string& request) {
-  if (!request.empty()) {
-    const std::string line = request + "\n";
-    if (write(to_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-      return fail(ErrorCode::operating_system, "the interpreter ended");
-    }
+Result<void> PythonInterpreter::ask(const std::string& request) {
+  const std::string line = request + "\n";
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t written = write(to_.get(), line.data() + at, line.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fail(ErrorCode::operating_system, "the interpreter ended");
+    at += static_cast<size_t>(written);
   }
+  return read_answer();
+}
+
+Result<void> PythonInterpreter::read_answer() {
   std::string line;
   char next = 0;
   while (line.size() < kMaxNameLength * 128) {
@@ -175,7 +174,27 @@ Result<std::string> PythonReference::ask(const std::string& request) {
   if (answer.contains("error")) {
     return fail(ErrorCode::operating_system, answer["error"].get<std::string>());
   }
-  return line;
+  return {};
+}
+
+Result<std::unique_ptr<PythonReference>> PythonReference::make(PythonInterpreter* interpreter,
+                                                               const Definition& definition) {
+  const auto failed = [&](const std::string& why) {
+    return fail(ErrorCode::operating_system, "reference of " + definition.name.name + ": " + why);
+  };
+  if (definition.reference.empty()) return failed("the definition has none");
+  Json inputs = Json::object(), outputs = Json::object();
+  for (const DefinitionArgument& argument : definition.arguments) {
+    (argument.is_output ? outputs : inputs)[argument.name] = kDtypes[argument.dtype].name;
+  }
+  const Json request = {{"name", definition.name.name},
+                        {"inputs", inputs},
+                        {"outputs", outputs},
+                        {"reference", definition.reference}};
+  if (const auto done = interpreter->ask(tools::json_line(request)); !done) {
+    return failed(interpreter->python() + ": " + done.error().message);
+  }
+  return std::unique_ptr<PythonReference>(new PythonReference(interpreter, definition));
 }
 
 Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data) {
@@ -193,10 +212,11 @@ Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data)
       }
     }
   }
-  const std::string from = folder_ + "/inputs", to = folder_ + "/outputs";
+  const std::string& folder = interpreter_->folder();
+  const std::string from = folder + "/inputs", to = folder + "/outputs";
   FIBSHIM_TRY(write_safetensors(from, inputs));
   const Json request = {{"inputs", from}, {"outputs", to}, {"scalars", scalars}};
-  if (const auto done = ask(tools::json_line(request)); !done) {
+  if (const auto done = interpreter_->ask(tools::json_line(request)); !done) {
     return fail(ErrorCode::operating_system,
                 "reference of " + definition_.name.name + ": " + done.error().message);
   }

@@ -33,7 +33,7 @@ class Trial {
   const std::vector<std::pair<Variant, Call>>& calls() const { return calls_; }
   // The tensors and numbers of one case's inputs.
   Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
-                             int run) const;
+                             int run, bool wants_tensors = true) const;
   // Adds the numbers that the definition does not name. In run 0, eps is the reference's.
   void add_numbers(const Call& call, int run, CaseData* data) const;
 
@@ -77,6 +77,7 @@ class Trial {
   Originals originals_;
   std::map<std::string, Tensor> told_;  // the original's outputs in this run
   CUdeviceptr flush_ = 0;
+  int large_cases_ = 0;  // that have run
 };
 
 }  // namespace fibshim::judge

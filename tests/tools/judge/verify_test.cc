@@ -98,6 +98,81 @@ TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
                   "for_more: solution \"by_norm_right\" is for this size");
 }
 
+// 135,000 rows take 35 MB. eps differs from run to run, beginning with the definition's own.
+TEST_F(Judge, RunsLargeCasesOnceEachWithOtherInputs) {
+  write_norm("norm_ignores_eps");
+  const std::string config = folder_ / "config";
+  EXPECT_CONTAINS(exits(1, run({"verify", config, "--axis", "batch_size=135000,135001"})).out,
+                  "2 cases: 1 passed, 1 failed");
+}
+
+// Speaks as the script that verify gives to a Python, without torch: writes down what it is asked.
+constexpr char kInterpreter[] = R"py(#!/usr/bin/env python3
+import json, os, struct, sys
+log = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "log"), "a", buffering=1)
+log.write("start\n")
+print("{}", flush=True)
+def read(path):
+    data = open(path, "rb").read()
+    size, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = (8 + size + at for at in entry["data_offsets"])
+        values = struct.unpack("<%dH" % ((end - begin) // 2), data[begin:end])
+        tensors[name] = [struct.unpack("<f", struct.pack("<I", value << 16))[0] for value in values]
+    return tensors, header
+for line in sys.stdin:
+    request = json.loads(line)
+    if "reference" in request:
+        log.write("define " + request["name"] + "\n")
+        print("{}", flush=True)
+        continue
+    log.write("run\n")
+    tensors, header = read(request["inputs"])
+    x, weight = tensors["hidden_states"], tensors["weight"]
+    y = []
+    for at in range(0, len(x), 64):
+        row = x[at:at + 64]
+        scale = (sum(value * value for value in row) / 64 + 1e-6) ** -0.5
+        y += [value * scale * w for value, w in zip(row, weight)]
+    text = json.dumps({"output": {"dtype": "F64", "shape": header["hidden_states"]["shape"],
+                                  "data_offsets": [0, len(y) * 8]}}).encode()
+    with open(request["outputs"], "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + struct.pack("<%dd" % len(y), *y))
+    print("{}", flush=True)
+)py";
+
+// Importing torch takes seconds, of which a folder has hundreds of solutions.
+TEST_F(Judge, StartsPythonOnceForAllSolutionsAndAgainAfterACrash) {
+  write_norm("norm_right");
+  const std::string config = folder_ / "config", python = folder_ / "python";
+  write_text(python, kInterpreter);
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  auto solution = parse_json(read_text(config + "/solutions/norm.json"));
+  const auto write = [&](const std::string& file, const std::string& kernel, int rows) {
+    solution["name"] = file;
+    solution["launch"]["kernel"] = kernel;
+    solution["launch"]["when"] = {"batch_size == " + std::to_string(rows)};
+    write_text(config + "/solutions/" + file + ".json", solution.dump());
+  };
+  write("norm", "norm_right", 1);
+  write("second", "norm_right", 3);
+  write("third", "norm_right", 8);
+  const auto starts = [&] {
+    const std::string log = read_text(folder_ / "log");
+    size_t count = 0;
+    for (size_t at = 0; (at = log.find("start\n", at)) != std::string::npos; ++at) ++count;
+    std::filesystem::remove(folder_ / "log");
+    return count;
+  };
+  EXPECT_CONTAINS(exits(0, verify({"--python", python})).out, "3 cases: 3 passed");
+  EXPECT_EQ(starts(), 1u);
+  write("second", "norm_crashes", 3);
+  EXPECT_CONTAINS(exits(1, verify({"--python", python})).out, "3 cases: 2 passed, 1 failed");
+  EXPECT_EQ(starts(), 2u);
+}
+
 // Claims and batch sizes of solutions that share a definition.
 class BatchInvariance : public Judge {
  protected:
