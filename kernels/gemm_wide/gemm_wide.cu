@@ -1,10 +1,13 @@
 // C = A * B^T for up to 64 rows of A: streams the weights B, which are read once.
 //
 //   gemm_wide_m16_bf16, _m32_, _m64_  C [M, N] in bfloat16; at most 16, 32 or 64 rows
-//   gemm_wide_pair_m16_bf16, _m32_    the same by clusters of two blocks, each with half of K, if a
+//   gemm_wide_deep_m64_bf16           the same with more room for B and less for A
+//   gemm_wide_pair_m16_bf16, ...      the same by clusters of two blocks, each with half of K, if a
 //                                     block's share of N is small; at most 128 rows of B to each
 //                                     cluster
-//   gemm_wide_part_m16_bf16, _m32_    partial sums [gridDim.y, M, N] in fp32, each of a part of K
+//   gemm_wide_large_pair_m64_bf16     the same with at most 256 rows of B to each cluster
+//   gemm_wide_quad_m32_bf16           the same by clusters of four; at most 256 rows of B
+//   gemm_wide_part_m16_bf16, _m32_    partial sums [gridDim.y, M, N] in fp32, of a part of K each
 //   gemm_wide_m16_bias_bf16, ...      the first two, with a bias [N] added to each row in fp32
 //   gemm_wide_pair_m16_add_bf16, ...  the second, with an addend [M, N], which C may overwrite
 //   gemm_wide_m16_fp16, ...           all of these in fp16
@@ -14,12 +17,12 @@
 // N is a multiple of 8. A block's part of K is a multiple of 256, or of 512 in fp8. The rows of B
 // are divided among the blocks.
 //
-// Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies:
-// its instructions take 64 rows of B as their first operand, and A as their second. The warpgroup
-// holds the sums of up to `tiles` times 64 rows of B while it goes through K, so a block reads A
-// once for that many rows: with 224 of 28672 rows of B in each of 128 blocks, 32 rows of A are a
-// seventh of B's bytes. Blocks start at different columns, so that they do not all read the same
-// piece of A at once.
+// Four warps stream B through a ring in shared memory, one streams A, and one or two warpgroups
+// multiply: their instructions take 64 rows of B as their first operand, and A as their second. A
+// warpgroup holds the sums of up to `tiles` times 64 rows of B while it goes through K, so a block
+// reads A once for that many rows, or for twice as many, if two warpgroups take turns: with 224 of
+// 28672 rows of B in each of 128 blocks, 32 rows of A are a seventh of B's bytes. Blocks start at
+// different columns, so that they do not all read the same piece of A at once.
 #include <cuda_fp8.h>
 
 #include "product.cuh"
@@ -32,24 +35,26 @@ constexpr int kUnitRows = 8;      // of B: the unit that blocks divide, and the 
 constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
 constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, swizzled in 16 bytes by the row's number
 constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in its own atom
-constexpr int kMultipliers = 4;           // warps: a warpgroup
+constexpr int kWarpsOfGroup = 4;
 constexpr int kStreams = 4;               // warps that copy B
-constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
 constexpr int kMaxStages = 32;
-constexpr int kMaxTiles = 4;
+constexpr int kMaxTiles = 4;  // of a warpgroup
 
 // The sizes of a kernel. It must be launched with kBytes of shared memory
 // (config/shared/gemm_wide). A cluster must get no more rows of B than the tiles hold, since its
 // blocks exchange sums once (tests/shim/plan/shipped_products_test.cc).
 template <class InType, class OutType, class MoreOfC, int rows, int tiles, int ring_kb,
-          int stages_of_a, int cluster>
+          int stages_of_a, int cluster, int warpgroups>
 struct Shape {
   using In = InType;
   using Out = OutType;
   using More = MoreOfC;
   static constexpr int kColumns = kRowBytes / sizeof(In);  // of K, in a stage
   static constexpr int kRows = rows;    // of A at most
-  static constexpr int kTiles = tiles;  // tiles whose sums are held, of 64 rows of B each
+  static constexpr int kTiles = tiles;  // whose sums a warpgroup holds, of 64 rows of B each
+  static constexpr int kWarpgroups = warpgroups;
+  static constexpr int kMultipliers = warpgroups * kWarpsOfGroup;
+  static constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
   static constexpr int kCluster = cluster;
   static constexpr int kGroups = rows / 8;
   static constexpr int kOwnGroups = kGroups / cluster;  // 8-row groups of A that a block finishes
@@ -57,10 +62,15 @@ struct Shape {
   static constexpr int kStagesOfA = stages_of_a;
   static constexpr int kStageOfA = rows * kRowBytes;
   static constexpr int kBarriers = kRing + kStagesOfA * kStageOfA;
-  static constexpr int kInbox = kBarriers + 2 * (kMaxStages + kStagesOfA) * 8;
+  static constexpr int kBarriersEnd =
+      kBarriers + (2 * (kMaxStages + kStagesOfA) + (cluster > 1 ? 2 : 0)) * 8;
   static constexpr int kInboxStep = kMultipliers * 32 * 16;  // four sums of each thread
-  static constexpr int kBytes = kInbox + (cluster > 1 ? tiles * kOwnGroups * kInboxStep : 0);
-  static_assert(kBytes <= 227 * 1024 && tiles <= kMaxTiles);
+  static constexpr int kInboxBytes = (cluster - 1) * tiles * kOwnGroups * kInboxStep;
+  // If there is no room for it, the inbox takes the place of the ring, once all have been read.
+  static constexpr bool kReusesRing = kBarriersEnd + kInboxBytes > 227 * 1024;
+  static constexpr int kInbox = kReusesRing ? 0 : kBarriersEnd;
+  static constexpr int kBytes = kReusesRing ? kBarriersEnd : kInbox + kInboxBytes;
+  static_assert(kBytes <= 227 * 1024 && tiles <= kMaxTiles && kInboxBytes <= kRing);
   // An instruction reads 64 rows even if a tile has fewer; the sums of the others are not used.
   static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
@@ -133,6 +143,10 @@ struct RingPosition {
   __device__ void advance() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
+  __device__ void advance(int by) {
+    stage += by;
+    while (stage >= stages) stage -= stages, parity ^= 1;
+  }
 };
 
 // A block's work: passes over K, each with some tiles. A stage holds one tile's part of one chunk
@@ -150,6 +164,12 @@ struct Work {
   // Returns where a tile begins and the one before it ends, in units from the pass's first.
   __device__ int begin_of(int tile, int pass) const { return units_of(pass) * tile / tiles; }
 };
+
+// Returns the tile that is number `i` of those whose sums this thread's warpgroup holds.
+template <int kWarpgroups>
+__device__ inline int tile_of_group(int i) {
+  return kWarpgroups == 1 ? i : i * kWarpgroups + threadIdx.x / (kWarpsOfGroup * 32);
+}
 
 // Warp `stream` copies two rows of each unit. A lane copies 16 bytes of a row.
 __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int stream, uint32_t ring,
@@ -209,10 +229,10 @@ __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int row
 
 // Operands beyond A and B, applied to the sums by finish(). begin() is called before each pass, the
 // first time before the wait for the kernel before; read() once, after the first piece of A has
-// arrived.
+// arrived. finish() is given the number of the tile among those of the warpgroup.
 struct Nothing {
   static constexpr bool kReadsLate = false;
-  template <int kTiles>
+  template <int kTiles, int kWarpgroups>
   __device__ void begin(const Work&, int, int) {}
   __device__ float finish(float sum, int, int, int, int, int, int) const { return sum; }
 };
@@ -224,23 +244,24 @@ struct Bias {
   const T* from;
   float values[kMaxTiles][2] = {};
 
-  template <int kTiles>
+  template <int kTiles, int kWarpgroups>
   __device__ void begin(const Work& work, int pass, int first_unit) {
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / 32 % kWarpsOfGroup;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int i = 0; i < kTiles; ++i) {
+      const int tile = tile_of_group<kWarpgroups>(i);
       if (tile >= work.tiles) break;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int unit = work.begin_of(tile, pass) + warp * 2 + half;
         if (unit >= work.begin_of(tile + 1, pass)) break;
         const int column = (first_unit + work.first_unit(pass) + unit) * kUnitRows;
-        values[tile][half] = to_float(__ldg(from + column + threadIdx.x % 32 / 4));
+        values[i][half] = to_float(__ldg(from + column + threadIdx.x % 32 / 4));
       }
     }
   }
-  __device__ float finish(float sum, int tile, int half, int, int, int, int) const {
-    return sum + values[tile][half];
+  __device__ float finish(float sum, int i, int half, int, int, int, int) const {
+    return sum + values[i][half];
   }
 };
 
@@ -251,7 +272,7 @@ struct Addend {
   const T* from;
   int64_t columns = 0;  // before those of the pass
 
-  template <int kTiles>
+  template <int kTiles, int kWarpgroups>
   __device__ void begin(const Work& work, int pass, int first_unit) {
     columns = int64_t{first_unit + work.first_unit(pass)} * kUnitRows;
   }
@@ -269,7 +290,7 @@ struct Scales {
   const float* b;
   float value = 0;
 
-  template <int kTiles>
+  template <int kTiles, int kWarpgroups>
   __device__ void begin(const Work&, int, int) {}
   __device__ void read() {
     wait_for_kernel_before();
@@ -280,13 +301,14 @@ struct Scales {
 
 // Stores the sums of `kCount` groups of 8 rows of A, from group `kFirst` on, for the tiles of a
 // pass.
-template <int kFirst, int kCount, int kTiles, int kSums, class More, class Out>
+template <int kWarpgroups, int kFirst, int kCount, int kTiles, int kSums, class More, class Out>
 __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more, const Work& work,
                            int pass, Out* c, int m, int n) {
   const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / 32 % kWarpsOfGroup;
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+  for (int i = 0; i < kTiles; ++i) {
+    const int tile = tile_of_group<kWarpgroups>(i);
     if (tile >= work.tiles) break;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -297,8 +319,8 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
       for (int group = kFirst; group < kFirst + kCount; ++group) {
         const int first_row = group * 8 + lane % 4 * 2;
         const float x =
-            more.finish(sums[tile][group * 4 + half * 2], tile, half, unit, first_row, m, n);
-        const float y = more.finish(sums[tile][group * 4 + half * 2 + 1], tile, half, unit,
+            more.finish(sums[i][group * 4 + half * 2], i, half, unit, first_row, m, n);
+        const float y = more.finish(sums[i][group * 4 + half * 2 + 1], i, half, unit,
                                     first_row + 1, m, n);
         if constexpr (sizeof(Out) == 2) {
           // Transpose from two rows of one column per thread to two columns of one row.
@@ -321,42 +343,62 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
   }
 }
 
-// Sends the sums of the other block's groups, which begin with kOther, and adds the received sums
-// to its own.
-template <class Shape, int kFirst, int kOther>
-__device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles, uint32_t inbox,
-                            int peer) {
+// Sends each other block of the cluster the sums of its groups, and adds the received ones to those
+// of its own, the groups from rank * kOwnGroups on. `received`: a barrier that counts their bytes.
+template <class Shape>
+__device__ void add_of_cluster(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles,
+                               uint32_t inbox, uint32_t received, int rank) {
   constexpr int kOwn = Shape::kOwnGroups;
+  constexpr int kCluster = Shape::kCluster;
+  constexpr int kInboxOfBlock = Shape::kTiles * kOwn * Shape::kInboxStep;
   inbox += threadIdx.x * 16;
-  uint32_t to;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(inbox), "r"(peer));
-  wait_for_cluster();  // the other block has begun
+  if constexpr (Shape::kReusesRing) arrive_at_cluster();
+  wait_for_cluster();  // the others have begun, or no longer need their rings
 #pragma unroll
-  for (int tile = 0; tile < Shape::kTiles; ++tile) {
-    if (tile >= tiles) break;
+  for (int other = 0; other < kCluster; ++other) {
+    if (other == rank) continue;
+    uint32_t to, barrier;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(to)
+        : "r"(inbox + (rank < other ? rank : rank - 1) * kInboxOfBlock), "r"(other));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(received), "r"(other));
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const float* const x = &sums[tile][(kOther + i) * 4];
-      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       to + (tile * kOwn + i) * Shape::kInboxStep),
-                   "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                   : "memory");
+    for (int i = 0; i < Shape::kTiles; ++i) {
+      if (tile_of_group<Shape::kWarpgroups>(i) >= tiles) break;
+#pragma unroll
+      for (int own = 0; own < kOwn; ++own) {
+        const float* const x = &sums[i][(other * kOwn + own) * 4];
+        asm volatile(
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+            "[%5];" ::"r"(to + (i * kOwn + own) * Shape::kInboxStep),
+            "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(barrier)
+            : "memory");
+      }
     }
   }
-  arrive_at_cluster();
-  wait_for_cluster();
+  if (threadIdx.x == 0) {
+    expect_bytes(received, (kCluster - 1) * tiles * kOwn * kWarpsOfGroup * 32 * 16);
+  }
+  wait_for_bytes(received, 0);
 #pragma unroll
-  for (int tile = 0; tile < Shape::kTiles; ++tile) {
-    if (tile >= tiles) break;
+  for (int first = 0; first < kCluster; ++first) {  // for indexes that are known to the compiler
+    if (first != rank) continue;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      float x[4];
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
-                   : "r"(inbox + (tile * kOwn + i) * Shape::kInboxStep)
-                   : "memory");
+    for (int other = 0; other < kCluster - 1; ++other) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) sums[tile][(kFirst + i) * 4 + j] += x[j];
+      for (int i = 0; i < Shape::kTiles; ++i) {
+        if (tile_of_group<Shape::kWarpgroups>(i) >= tiles) break;
+#pragma unroll
+        for (int own = 0; own < kOwn; ++own) {
+          float x[4];
+          asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                       : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                       : "r"(inbox + other * kInboxOfBlock + (i * kOwn + own) * Shape::kInboxStep)
+                       : "memory");
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sums[i][(first * kOwn + own) * 4 + j] += x[j];
+        }
+      }
     }
   }
 }
@@ -405,6 +447,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   constexpr int kRows = Shape::kRows;
   constexpr int kTiles = Shape::kTiles;
   constexpr int kCluster = Shape::kCluster;
+  constexpr int kWarpgroups = Shape::kWarpgroups;
+  constexpr int kMultipliers = Shape::kMultipliers;
   extern __shared__ __align__(1024) char shared[];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -414,6 +458,7 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   const uint32_t empty = full + kMaxStages * 8;
   const uint32_t full_of_a = empty + kMaxStages * 8;
   const uint32_t empty_of_a = full_of_a + Shape::kStagesOfA * 8;
+  [[maybe_unused]] const uint32_t received = empty_of_a + Shape::kStagesOfA * 8;
 
   const int rank = blockIdx.x % kCluster;
   const int share = blockIdx.x / kCluster;
@@ -423,7 +468,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   const int first = static_cast<int>(int64_t{all_units} * share / shares);
   Work work;
   work.units = static_cast<int>(int64_t{all_units} * (share + 1) / shares) - first;
-  work.passes = (work.units + kTiles * kUnitsOfTile - 1) / (kTiles * kUnitsOfTile);
+  constexpr int kUnitsOfPass = kTiles * kWarpgroups * kUnitsOfTile;
+  work.passes = (work.units + kUnitsOfPass - 1) / kUnitsOfPass;
   if (work.passes == 0) {
     wait_for_kernel_before();
     return;
@@ -439,12 +485,13 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   if (threadIdx.x == 0) {
     for (int i = 0; i < at.stages; ++i) {
       make_barrier(full + i * 8, kStreams * 32);
-      make_barrier(empty + i * 8, kMultipliers);
+      make_barrier(empty + i * 8, kWarpsOfGroup);
     }
     for (int i = 0; i < Shape::kStagesOfA; ++i) {
       make_barrier(full_of_a + i * 8, 32);
       make_barrier(empty_of_a + i * 8, kMultipliers);
     }
+    if constexpr (kCluster > 1) make_barrier(received, 1);
     publish_barriers();
   }
   __syncthreads();
@@ -467,9 +514,12 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
 
   out += int64_t{blockIdx.y} * m * n + int64_t{first} * kUnitRows;
   RingPosition at_a{Shape::kStagesOfA};
+  const int warpgroup = tile_of_group<kWarpgroups>(0);
+  if constexpr (kWarpgroups > 1) at.advance(warpgroup);
+  if constexpr (kCluster > 1 && Shape::kReusesRing) wait_for_cluster();
   for (int pass = 0; pass < work.passes; ++pass) {
     float sums[kTiles][kRows / 2] = {};
-    more.template begin<kTiles>(work, pass, first);
+    more.template begin<kTiles, kWarpgroups>(work, pass, first);
     for (int chunk = 0; chunk < work.chunks; ++chunk) {
       wait(full_of_a + at_a.stage * 8, at_a.parity);
       if constexpr (Shape::More::kReadsLate) {
@@ -477,7 +527,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
       }
       const uint64_t a_at = operand_at(ring_of_a + at_a.stage * Shape::kStageOfA);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
+      for (int i = 0; i < kTiles; ++i) {
+        const int tile = tile_of_group<kWarpgroups>(i);
         if (tile >= work.tiles) break;
         wait(full + at.stage * 8, at.parity);
         const uint64_t b_at = operand_at(ring + at.stage * stage_bytes);
@@ -485,27 +536,37 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
         // proxy.
         asm volatile("fence.proxy.async.shared::cta;\n\twgmma.fence.sync.aligned;" ::: "memory");
         if constexpr (sizeof(In) == 1) {
-          multiply_stage_of_fp8<kRows>(sums[tile], b_at, a_at, work.units_of_stage);
+          multiply_stage_of_fp8<kRows>(sums[i], b_at, a_at, work.units_of_stage);
         } else {
-          multiply_stage<In, kRows>(sums[tile], b_at, a_at, work.units_of_stage);
+          multiply_stage<In, kRows>(sums[i], b_at, a_at, work.units_of_stage);
         }
         if (lane == 0) arrive(empty + at.stage * 8);
-        at.advance();
+        if constexpr (kWarpgroups == 1) {
+          at.advance();
+        } else {  // to the next tile of this warpgroup, or to its first of the next chunk
+          const bool is_last = tile + kWarpgroups >= work.tiles;
+          at.advance(is_last ? work.tiles + warpgroup - tile : kWarpgroups);
+        }
       }
       if (lane == 0) arrive(empty_of_a + at_a.stage * 8);
       at_a.advance();
     }
     typename Shape::Out* const c = out + int64_t{work.first_unit(pass)} * kUnitRows;
     if constexpr (kCluster == 1) {
-      store_sums<0, Shape::kGroups>(sums, more, work, pass, c, m, n);
+      store_sums<kWarpgroups, 0, Shape::kGroups>(sums, more, work, pass, c, m, n);
     } else {
       constexpr int kOwn = Shape::kOwnGroups;
-      if (rank == 0) {
-        add_of_pair<Shape, 0, kOwn>(sums, work.tiles, ring + Shape::kInbox, 1);
-        store_sums<0, kOwn>(sums, more, work, pass, c, m, n);
-      } else {
-        add_of_pair<Shape, kOwn, 0>(sums, work.tiles, ring + Shape::kInbox, 0);
-        store_sums<kOwn, kOwn>(sums, more, work, pass, c, m, n);
+      add_of_cluster<Shape>(sums, work.tiles, ring + Shape::kInbox, received, rank);
+      const auto store_own = [&]<int kRank>() {
+        if (kRank == rank) {
+          store_sums<kWarpgroups, kRank * kOwn, kOwn>(sums, more, work, pass, c, m, n);
+        }
+      };
+      store_own.template operator()<0>();
+      store_own.template operator()<1>();
+      if constexpr (kCluster == 4) {
+        store_own.template operator()<2>();
+        store_own.template operator()<3>();
       }
     }
   }
@@ -518,19 +579,19 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
 // and partial sums to 4.
 #define FIBSHIM_KERNEL(name, in, out_type, ...)                                     \
   using name##_shape = fibshim::Shape<in, out_type, fibshim::Nothing, __VA_ARGS__>; \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                \
       name(const in* a, const in* b, out_type* out, int m, int n, int k) {          \
     fibshim::multiply_rows<name##_shape>(a, b, {}, out, m, n, k);                   \
   }
 #define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
   using name##_shape = fibshim::Shape<type, type, fibshim::operand<type>, __VA_ARGS__>;    \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                       \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                       \
       name(const type* a, const type* b, const type* more, type* c, int m, int n, int k) { \
     fibshim::multiply_rows<name##_shape>(a, b, {more}, c, m, n, k);                        \
   }
 #define FIBSHIM_KERNEL_OF_FP8(name, ...)                                                           \
   using name##_shape = fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16, fibshim::Scales, __VA_ARGS__>; \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                               \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                               \
       name(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, const float* scale_a,                   \
            const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                          \
     fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b}, c, m, n, k);                    \
@@ -550,13 +611,17 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
-//                                        rows, tiles, KB of ring, stages of A, cluster
-FIBSHIM_KERNELS_OF_ALL(gemm_wide_m16, 16, 4, 168, 3, 1)
-FIBSHIM_KERNELS_OF_ALL(gemm_wide_m32, 32, 4, 168, 3, 1)
-FIBSHIM_KERNELS(gemm_wide_m64, 64, 4, 128, 3, 1)
-FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
-FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
-FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
-FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
-FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1)
-FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m32, 32, 2, 160, 3, 1)
+//                                  rows, tiles, KB of ring, stages of A, cluster, warpgroups
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m16, 16, 4, 168, 3, 1, 1)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m32, 32, 4, 168, 3, 1, 1)
+FIBSHIM_KERNELS(gemm_wide_m64, 64, 2, 128, 3, 1, 2)
+FIBSHIM_KERNELS(gemm_wide_deep_m64, 64, 2, 160, 2, 1, 2)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m16, 16, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m32, 32, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS(gemm_wide_pair_m64, 64, 1, 128, 3, 2, 2)
+FIBSHIM_KERNELS(gemm_wide_large_pair_m64, 64, 2, 128, 3, 2, 2)
+FIBSHIM_KERNELS(gemm_wide_quad_m32, 32, 2, 144, 3, 4, 2)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1, 1)
+FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m32, 32, 2, 160, 3, 1, 1)

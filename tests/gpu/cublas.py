@@ -25,7 +25,8 @@ import tempfile
 from counters import read_counts
 from kept_times import KeptTimes
 
-ROWS = (1, 2, 4, 8, 16, 32)
+ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
+CHAIN_ROWS = (1, 4, 12, 24, 48)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
 # What our largest error may be of cuBLAS's. Rounding the result makes nearly all of either; the order of fp32 sums adds to it or takes
 # from it: in bfloat16 up to 0.2 % of 82 kernels (cublas_versions.py), and in 16 bits of which more are the fraction's, that much more.
@@ -285,7 +286,7 @@ def chain(args):
             torch.cuda.current_stream().wait_stream(beside)
         return graph, made
 
-    for m in (1, 4, 12, 24):
+    for m in CHAIN_ROWS:
         x = normal(m, 4096)
 
         def run(step):
@@ -324,10 +325,10 @@ def chain(args):
                 cycles.random_(0, 60_000, generator=generator)
                 graph.replay()
                 delayed[way] += sum(not torch.equal(a, b) for a, b in zip(made, apart))
-    print(f"{'PASS' if wrong == 0 else 'FAIL'} cublas.chain: {wrong} outputs of {4 * 48 * args.replays} in one graph are others than in a "
+    print(f"{'PASS' if wrong == 0 else 'FAIL'} cublas.chain: {wrong} outputs of {len(CHAIN_ROWS) * 48 * args.replays} in one graph are others than in a "
           "graph for each", flush=True)
     for way, count in delayed.items():
-        print(f"{'PASS' if count == 0 else 'FAIL'} cublas.chain: with SMs kept busy {way}, {count} of {4 * 48 * args.replays} are others", flush=True)
+        print(f"{'PASS' if count == 0 else 'FAIL'} cublas.chain: with SMs kept busy {way}, {count} of {len(CHAIN_ROWS) * 48 * args.replays} are others", flush=True)
     return 0
 
 

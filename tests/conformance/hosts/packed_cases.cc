@@ -103,7 +103,7 @@ GPU_CASE(packed_launches_again) {
   PackedLaunch several = qkv, unknown = qkv, many = qkv, crooked = qkv;
   several.product.last_product = 1;
   unknown.product.n = 6152;
-  many.product.m = 64;
+  many.product.m = 65;
   crooked.product.a = a + 8;
   for (const PackedLaunch* const other : {&several, &unknown, &many, &crooked}) other->make(gpu);
   // Of a size that no solution is for, and several products.
