@@ -76,6 +76,7 @@ class Layer:
         generator = torch.Generator(device="cuda").manual_seed(self.q_heads + self.kv_heads + tokens)
         normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
         if not self.memory:
+            torch.cuda.empty_cache()
             for heads in {heads for _, heads in SIZES}:
                 self.memory[heads] = [torch.zeros(SLOTS, heads, HEAD, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
             angle = torch.outer(torch.arange(POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
@@ -143,6 +144,7 @@ def child(args):
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
         warm @ warm
+    del warm
     cases = [(size, tokens, "norm") for size in SIZES for tokens in TOKENS] + [((32, 8), 8, "older norm")]
     for size, tokens, norm in cases:
         layer = Layer(args.kernels, size, tokens, norm)
