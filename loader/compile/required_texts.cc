@@ -149,8 +149,9 @@ void TextIndex::find(std::string_view subject, std::vector<uint32_t>* patterns) 
       subject, [&](uint64_t key) __attribute__((always_inline)) {
         const size_t hash = hash_of(key);
         if (__builtin_expect((bits[hash / 64] >> hash % 64 & 1) == 0, 1)) return;
-        for (const Entry& entry : std::ranges::equal_range(entries_, key, {}, &Entry::key)) {
-          patterns->push_back(entry.pattern);
+        auto entry = std::ranges::lower_bound(entries_, key, {}, &Entry::key);
+        for (; entry != entries_.end() && entry->key == key; ++entry) {
+          patterns->push_back(entry->pattern);
         }
       });
 }

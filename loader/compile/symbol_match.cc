@@ -277,8 +277,7 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
       others_.find(demangled, &others);
     }
     std::ranges::sort(others);
-    const auto repeated = std::ranges::unique(others);
-    others.erase(repeated.begin(), repeated.end());
+    others.erase(std::unique(others.begin(), others.end()), others.end());
     const MatchData data(others.empty() ? nullptr
                                         : pcre2_match_data_create(most_groups_ + 1, nullptr));
     if (data == nullptr && !others.empty()) return 0;
