@@ -321,8 +321,10 @@ using UserObjects = std::vector<UserObject*>;
 struct Graph : Slot {
   std::vector<Node*> nodes;
   UserObjects objects;
-  bool is_owned = false;  // by a node, an exec or a capture: the host must not destroy it
-  NodeCopies originals;   // for a clone: the nodes that it was made from
+  bool is_owned = false;            // by a node, an exec or a capture: the host must not destroy it
+  NodeCopies originals;             // for a clone: the nodes that it was made from
+  CUgraphExec last_exec = nullptr;  // made of it; it lives if its generation is this
+  uint32_t last_exec_generation = 0;
 };
 
 struct GraphExec : Slot {

@@ -208,16 +208,25 @@ Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags) {
   const Lock guard(driver().lock);
-  const Graph* source = find_graph(graph_handle);
+  Graph* source = find_graph(graph_handle);
   if (handle == nullptr || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Node*> order;
   if (!order_nodes(*source, &order)) return CUDA_ERROR_INVALID_VALUE;
+  // A graph with memory or conditional nodes has one exec at a time.
+  if (!can_be_cloned(*source)) {
+    const GraphExec* const last = find_exec(source->last_exec);
+    if (last != nullptr && last->generation == source->last_exec_generation) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  }
   GraphExec* exec = driver().pools.graph_execs.allocate(Kind::graph_exec);
   exec->graph = clone_graph(*source, &exec->copies);
   exec->graph->is_owned = true;
   order_nodes(*exec->graph, &exec->order);
   exec->flags = flags;
   *handle = reinterpret_cast<CUgraphExec>(exec);
+  source->last_exec = *handle;
+  source->last_exec_generation = exec->generation;
   return CUDA_SUCCESS;
 }
 

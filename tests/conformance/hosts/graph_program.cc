@@ -309,7 +309,8 @@ class Maker {
         now = program_.steps;
       } else if (kind == 19) {
         op.kind = OpKind::rate;
-      } else if (kind == 20 && (has_graph || !other.empty())) {
+      } else if (kind == 20 && program_.condition < 0 && !program_.has_memory_node &&
+                 (has_graph || !other.empty())) {
         op.kind = OpKind::other;
         if (other.empty()) other = program_.steps;
         now.swap(other);

@@ -52,6 +52,15 @@ TEST_F(Bodies, ANodeOfAChildGraphInABodyMayBeSet) {
   ASSERT_OK(cuda().cuGraphDestroy(inner));
 }
 
+TEST_F(Bodies, AGraphWithThemHasOneExecAtATime) {
+  add_store(add_body(graph_, graph_), 7);
+  const CUgraphExec exec = instantiate(graph_);
+  CUgraphExec second = nullptr;
+  EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, cuda().cuGraphInstantiateWithFlags(&second, graph_, 0));
+  EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+  EXPECT_EQ(7, run_once(graph_));
+}
+
 TEST_F(Bodies, AnUpdateTakesThemOver) {
   const CUgraphNode node = add_store(add_body(graph_, graph_), 7);
   const CUgraphExec exec = instantiate(graph_);
