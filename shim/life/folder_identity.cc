@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "shim/abi/folder_list.h"
+#include "shim/abi/hash.h"
 
 namespace fibshim {
 namespace {
@@ -17,12 +18,8 @@ bool add_folder(const char* path, uint32_t share, FolderIdentity* identity) {
   if (realpath(path, resolved) == nullptr || stat(resolved, &status) != 0) return false;
   identity->device = mix_identity(identity->device, status.st_dev);
   identity->inode = mix_identity(identity->inode, status.st_ino);
-  identity->path_hash += share;
   // Includes the NUL, which separates the paths.
-  for (size_t i = 0; i <= strlen(resolved); ++i) {
-    identity->path_hash =
-        (identity->path_hash ^ static_cast<unsigned char>(resolved[i])) * 0x100000001b3u;
-  }
+  identity->path_hash = hash_bytes(identity->path_hash + share, resolved, strlen(resolved) + 1);
   return true;
 }
 
@@ -30,7 +27,7 @@ bool add_folder(const char* path, uint32_t share, FolderIdentity* identity) {
 
 FolderIdentity identify_folder(const char* list) {
   FolderIdentity identity = {};
-  identity.path_hash = 0xcbf29ce484222325u;
+  identity.path_hash = kEmptyHash;
   size_t length = 0;
   while (const char* const folder = next_folder(&list, &length)) {
     char path[PATH_MAX];

@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "shim/abi/hash.h"
+
 namespace {
 
 // ---- the driver, as a table ----
@@ -391,10 +393,7 @@ uint16_t to_bits(float value, bool is_bf16) {
 
 // A number in [-1, 1) that depends only on the seed.
 float pseudo_random(uint64_t seed) {
-  seed += 0x9e3779b97f4a7c15;
-  seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
-  seed = (seed ^ (seed >> 27)) * 0x94d049bb133111eb;
-  seed ^= seed >> 31;
+  seed = fibshim::scramble(seed + fibshim::kHashFactor);
   return static_cast<float>(static_cast<int32_t>(seed >> 32)) / 2147483648.0f;
 }
 

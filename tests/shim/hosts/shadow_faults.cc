@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "shim/abi/hash.h"
+
 namespace {
 
 constexpr int kHidden = 128;
@@ -51,12 +53,6 @@ float factor_of(const float* x, int count, float eps) {
   double sum = 0;
   for (int i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
   return static_cast<float>(1.0 / sqrt(sum / kHidden + eps));
-}
-
-uint64_t hash_of(uint64_t number) {
-  number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
-  number = (number ^ number >> 27) * 0x94d049bb133111ebu;
-  return number ^ number >> 31;
 }
 
 // True if the value is wrong by the judge's rule.
@@ -214,13 +210,15 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
     for_all([](uint16_t value, size_t) { return static_cast<uint16_t>(value & 0x7fff); });
   } else if (is_fault("race")) {  // a warp reads its neighbour's sum
     for (int row = 1; row < rows; ++row) {
-      if (hash_of(static_cast<uint64_t>(call.number) * 64 + static_cast<uint64_t>(row)) % 50 != 0)
+      if (fibshim::scramble(static_cast<uint64_t>(call.number) * 64 + static_cast<uint64_t>(row)) %
+              50 !=
+          0)
         continue;
       again(row, result->rstd[static_cast<size_t>(row) - 1] * 1.5f,
             &x[static_cast<size_t>(row) * kHidden], weight.data());
     }
   } else if (is_fault("torn_write")) {
-    if (hash_of(static_cast<uint64_t>(call.number)) % 20 == 0) {
+    if (fibshim::scramble(static_cast<uint64_t>(call.number)) % 20 == 0) {
       std::fill_n(result->is_written.begin() + (rows - 1) * kHidden + 64, 64, false);
     }
   } else if (is_fault("wrong_in_place")) {
