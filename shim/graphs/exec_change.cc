@@ -193,7 +193,8 @@ void ExecChange::leave(GraphReason reason) {
 void ExecChange::set_child(CUgraphNode node, CUgraph child) {
   if (exec_ == nullptr) return;
   find_updated();
-  if (exec_->originals != nullptr && replace_child(exec_, node, child)) {
+  // A copy of the child graph would keep its objects longer than the exec does.
+  if (exec_->originals != nullptr && !has_user_objects() && replace_child(exec_, node, child)) {
     exec_->has_set_nodes = true;
     drop_unreplaced(exec_);
     return rebuild();

@@ -59,6 +59,7 @@ bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
 }  // namespace
 
 void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
+bool has_user_objects() { return g_has_user_objects.load(std::memory_order_relaxed); }
 
 // Returns room for `count` bytes of a node. Null: no memory, or too much of it.
 char* TakenOver::add(size_t place, size_t count) {
@@ -112,7 +113,7 @@ void TakenOver::forget() {
 }
 
 bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
-  if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
+  if (has_user_objects()) return false;
   updating_ = graph;
   unwritable_ = nullptr;
   if (is_unwritable_) return false;

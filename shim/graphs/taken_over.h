@@ -16,6 +16,7 @@ namespace fibshim {
 // Call when a host lets a graph keep objects alive. From then on each update is copied: a kept copy
 // would keep the objects of an earlier graph.
 void remember_user_objects();
+bool has_user_objects();
 
 class TakenOver {
  public:

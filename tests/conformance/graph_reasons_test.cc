@@ -32,6 +32,7 @@ const ReasonsOfCase kReasonsOfCases[] = {
      {{"device_launch", 1}, {"device_update", 1}, {"refused", 2}},
      true},
     {"SetChild", "exec_with_child_graphs_set", {{"set_child", 2}}},
+    {"SetChildWithObjects", "kept_child_with_objects", {{"set_child", 2}}},
     {"NotCopied", "kept_uncopied", {{"not_copied", 2}}, true},
     {"NotDescribed", "kept_undescribed", {{"not_copied", 2}}, true},
     {"Refused", "exec_survives_failures", {{"refused", 2}}, true},

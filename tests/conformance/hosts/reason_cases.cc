@@ -10,11 +10,11 @@ struct Nested {
     const Graph child;
     child.add(step, Arguments(gpu.marks(), 1, value + 1));
     first = graph.add(step, Arguments(gpu.marks(), 1, value));
-    CUgraphNode node = nullptr;
     OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), &first, 1, child.get()));
   }
   Graph graph;
   CUgraphNode first = nullptr;
+  CUgraphNode node = nullptr;
 };
 
 }  // namespace
@@ -31,6 +31,24 @@ GPU_CASE(kept_uncopied) {
   CHECK(cuda().simcuda_set_faults("") == 1);
   executable.run_for(gpu, 2);
   gpu.finish({.step = 2}, {.graph = 2});
+}
+
+// A child graph that the host sets keeps an object alive: the exec alone may hold it.
+GPU_CASE(kept_child_with_objects) {
+  const CUfunction step = gpu.step();
+  const Nested nested(gpu, step, 1);
+  const Executable executable(nested.graph.get());
+  const Graph child;
+  child.add(step, Arguments(gpu.marks(), 1, 3));
+  static int ended = 0;
+  CUuserObject object = nullptr;
+  OK(cuda().cuUserObjectCreate(
+      &object, &ended, [](void* count) { ++*static_cast<int*>(count); }, 1,
+      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+  OK(cuda().cuGraphRetainUserObject(child.get(), object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  OK(cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), nested.node, child.get()));
+  executable.run_for(gpu, 3);
+  gpu.finish({.step = 2}, {.hit = 2});
 }
 
 // The driver does not describe the graph from which an exec is updated.
