@@ -206,6 +206,36 @@ def fused_add_rmsnorm_quant(solution, dtype, size, rows):
     return rmsnorm_quant(solution, dtype, size, rows, has_residual=True)
 
 
+def then_quant(solution, dtype, size, rows):
+    """A norm of a sum, or silu·mul, whose output is written and then quantised, with one scale or a scale for each token."""
+    draw = Draw(rows * 59 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    if "residual" in takes:
+        x, residual, w = draw.rows(rows, size), draw.rows(rows, size), draw.normal(size, scale=0.5, offset=1.0)
+        total = (x.float() + residual.float()).to(dtype)
+        root = reciprocal_root(total.double().pow(2), EPS).float()
+        expected, noise = (total.float() * root * w.float()).to(dtype), 0.0
+        given = {"hidden_states": x, "residual": residual, "weight": w, "residual_output": poisoned(rows, size, dtype), "eps": EPS, "batch_size": rows}
+    else:
+        x = draw.normal(rows, size, scale=3.0)
+        gate, up = x.float().chunk(2, -1)
+        expected, noise = (F.silu(gate).to(dtype).float() * up).to(dtype), 2.0**-21 * (gate * up).abs().double()
+        given = {"input": x, "num_tokens": rows, "hidden_size": size, "hidden_div_2": size // 2}
+    y, quantized = poisoned(*expected.shape, dtype), poisoned(*expected.shape, torch.float8_e4m3fn)
+    scale = torch.full((), 0.0078125 if size % 3 else 0.03, dtype=torch.float32, device="cuda")
+    scales = torch.full((rows,), -1.0, dtype=torch.float32, device="cuda")
+    solution.launch({**given, "output": y, "quantized": quantized, "scale": scale, "scales": scales})
+    problems = wrong_rounded_twice("output", y, expected, noise)
+    if "residual_output" in given and not torch.equal(given["residual_output"], total):
+        problems.append("residual_output is not the rounded sum")
+    divisor = scale.double()
+    if "scales" in takes:
+        divisor = (y.double().abs().amax(-1, keepdim=True) / 448).clamp_min(1 / (448 * 512))
+        problems += wrong("scales", scales, divisor[:, 0])
+    exact = y.double() / divisor
+    return problems + wrong("quantized", quantized, exact.clamp(-448, 448), 1e-5 * exact.abs())
+
+
 def layernorm(solution, dtype, size, rows):
     draw = Draw(rows * 17 + size, dtype)
     x = (draw.rows(rows, size).float() + 3 * torch.randn(rows, 1, generator=draw.generator, device="cuda")).to(dtype)
@@ -571,6 +601,8 @@ FAMILIES = {
     "rope_append": rope_append, "qk_rmsnorm_rope_store": qk_rmsnorm_rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
+    **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",
+                     "silu_and_mul_then_quant_per_token"), then_quant),
     **dict.fromkeys(("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling"), sampling),
 }
 
