@@ -13,6 +13,7 @@ class Config(ctypes.Structure):
                 ("attributes", ctypes.POINTER(Attribute)), ("attribute_count", ctypes.c_uint)]
 
 
+CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 MAY_BEGIN_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 MOST_SHARED_MEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -38,11 +39,12 @@ class Kernels:
             self.call("cuFuncSetAttribute", self.functions[name], MOST_SHARED_MEM, shared_mem)
         return self.functions[name]
 
-    def launch(self, name, grid, block, arguments, shared_mem=0, may_begin_early=False):
+    def launch(self, name, grid, block, arguments, shared_mem=0, may_begin_early=False, cluster=1):
         """`arguments`: ctypes values; tensors stand for where they lie."""
         values = [ctypes.c_void_p(one.data_ptr()) if isinstance(one, torch.Tensor) else one for one in arguments]
         params = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        attribute = Attribute(MAY_BEGIN_EARLY, 0, (ctypes.c_uint * 16)(1))
-        config = Config((grid, 1, 1), (block, 1, 1), shared_mem, torch.cuda.current_stream().cuda_stream,
-                        ctypes.pointer(attribute), 1 if may_begin_early else 0)
+        wanted = [Attribute(MAY_BEGIN_EARLY, 0, (ctypes.c_uint * 16)(1))] * may_begin_early
+        wanted += [Attribute(CLUSTER, 0, (ctypes.c_uint * 16)(cluster, 1, 1))] * (cluster > 1)
+        attributes = (Attribute * max(len(wanted), 1))(*wanted)
+        config = Config((grid, 1, 1), (block, 1, 1), shared_mem, torch.cuda.current_stream().cuda_stream, attributes, len(wanted))
         self.call("cuLaunchKernelEx", ctypes.byref(config), self.function(name, shared_mem), params, None)
