@@ -1,7 +1,7 @@
 // C = A * B^T for up to 64 rows of A: streams the weights B, which are read once.
 //
 //   gemm_wide_m16_bf16, _m32_, _m64_  C [M, N] in bfloat16; at most 16, 32 or 64 rows
-//   gemm_wide_deep_m64_bf16           the same with more room for B and less for A
+//   gemm_wide_deep_m64_bf16, _flat_   the same with more room for B and less for A, and conversely
 //   gemm_wide_pair_m16_bf16, ...      the same by clusters of two blocks, each with half of K, if a
 //                                     block's share of N is small; at most 128 rows of B to each
 //                                     cluster
@@ -616,9 +616,11 @@ FIBSHIM_KERNELS_OF_ALL(gemm_wide_m16, 16, 4, 168, 3, 1, 1)
 FIBSHIM_KERNELS_OF_ALL(gemm_wide_m32, 32, 4, 168, 3, 1, 1)
 FIBSHIM_KERNELS(gemm_wide_m64, 64, 2, 128, 3, 1, 2)
 FIBSHIM_KERNELS(gemm_wide_deep_m64, 64, 2, 160, 2, 1, 2)
+FIBSHIM_KERNELS(gemm_wide_flat_m64, 64, 2, 96, 4, 1, 2)
 FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m16, 16, 2, 144, 3, 2, 1)
 FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m32, 32, 2, 144, 3, 2, 1)
 FIBSHIM_KERNELS(gemm_wide_pair_m64, 64, 1, 128, 3, 2, 2)
+FIBSHIM_KERNELS(gemm_wide_flat_pair_m64, 64, 2, 96, 4, 2, 1)
 FIBSHIM_KERNELS(gemm_wide_large_pair_m64, 64, 2, 128, 3, 2, 2)
 FIBSHIM_KERNELS(gemm_wide_quad_m32, 32, 2, 144, 3, 4, 2)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2, 1)

@@ -112,7 +112,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   // Of more than 32 rows either product and its sum are one launch.
   layer.set_rows(48);
   run_captured(gpu, [&] { layer.all(); });
-  EXPECT_EQUAL(2, ran("gemm_wide_pair_m64_bf16"));
+  EXPECT_EQUAL(2, ran("gemm_wide_flat_pair_m64_bf16"));
   EXPECT_EQUAL(2, ran("add_rmsnorm_h4096_bf16"));
   EXPECT_EQUAL(1, ran("add2_rmsnorm_sum_h4096_bf16"));
   EXPECT_EQUAL(2, ran(kBothKept));
