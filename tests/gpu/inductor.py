@@ -68,7 +68,7 @@ class Case:
             self.originals = [qkv, places, cache, self.outputs[0], rows * heads * HEAD]
             self.arguments = {"qkv": qkv, "output": self.outputs[0], "cos_sin_cache": cache, "positions": places, "row_stride": sizes["row"],
                               "first": first, "head_count": heads, "nnz": rows}
-            self.axes, self.elements, self.moved = {"nnz": rows}, rows * heads * HEAD, 4 * rows * heads * HEAD
+            self.axes, self.elements, self.moved = {"nnz": rows, "max_seq_len": positions}, rows * heads * HEAD, 4 * rows * heads * HEAD
             cos, sin = cache.double()[places].unsqueeze(1).chunk(2, -1)
             a, b = qkv[:, first:first + heads * HEAD].double().view(rows, heads, HEAD).chunk(2, -1)
             self.exact = [torch.cat([a * cos - b * sin, b * cos + a * sin], -1).view(rows, -1)]
@@ -116,7 +116,7 @@ def time_all(version, kind, sizes, positions, originals, solution, kept, table, 
         values = case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
         holds = all(evaluate(when, values) for when in solution.launch_block.get("when", ()))
         his = min(graph_us(lambda: original.launch(case), case.moved) for original in originals)
-        us = graph_us(lambda: solution.launch(case.arguments), case.moved)
+        us = graph_us(lambda: solution.launch(case.arguments, solution.launch_block.get("pdl", False)), case.moved)
         line = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}, {rows} rows: {us:.2f} us, Inductor's {his:.2f}{'' if holds else ' (not for so many)'}"
         print(line, flush=True)
         table.append({"torch": version, "kind": kind, "sizes": sizes, "rows": rows, "us": us, "original_us": his, "holds": holds})
