@@ -92,7 +92,7 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
       "4 nodes of graphs were found to keep the original: 3 unchecked, 1 set_child\n"
       "  unchecked: each launch is to be checked (FIBSHIM_SHADOW), which needs a copy of "
       "the graph\n"
-      "  set_child: the host set a child graph\n");
+      "  set_child: the host set a child graph that the copy cannot follow\n");
   EXPECT_EQ(out.find("        fallback_graph "), std::string::npos) << out;
   const auto json = parse_json(stats({"--json", "--by", "definition"}).out);
   EXPECT_EQ(json["counters"][0]["count"], 5);
