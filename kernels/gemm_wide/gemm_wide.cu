@@ -579,19 +579,19 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
 // and partial sums to 4.
 #define FIBSHIM_KERNEL(name, in, out_type, ...)                                     \
   using name##_shape = fibshim::Shape<in, out_type, fibshim::Nothing, __VA_ARGS__>; \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)           \
       name(const in* a, const in* b, out_type* out, int m, int n, int k) {          \
     fibshim::multiply_rows<name##_shape>(a, b, {}, out, m, n, k);                   \
   }
 #define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
   using name##_shape = fibshim::Shape<type, type, fibshim::operand<type>, __VA_ARGS__>;    \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                       \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                  \
       name(const type* a, const type* b, const type* more, type* c, int m, int n, int k) { \
     fibshim::multiply_rows<name##_shape>(a, b, {more}, c, m, n, k);                        \
   }
 #define FIBSHIM_KERNEL_OF_FP8(name, ...)                                                           \
   using name##_shape = fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16, fibshim::Scales, __VA_ARGS__>; \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                               \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                          \
       name(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, const float* scale_a,                   \
            const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                          \
     fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b}, c, m, n, k);                    \

@@ -55,8 +55,8 @@ struct Exec {
   TakenOver taken_over;     // updates since the copy, which current_originals() applies
   bool is_in_place;         // the host's own exec holds replacements, or may
   bool is_updated;          // it has taken over another graph, whose nodes the driver does not use
-  bool
-      has_known_nodes;  // the originals are listed as the graph that it was made from: their nodes are known by the host's
+  // The originals list their nodes as the graph that it was made from does, so the host's tell which is which.
+  bool has_known_nodes;
   // Some nodes other than kernels may be disabled in the host's exec, but it is unknown which.
   bool has_switched_others;
   bool

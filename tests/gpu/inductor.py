@@ -17,7 +17,7 @@ import torch
 
 from expressions import evaluate
 from graph_time import graph_us
-from kept_times import KeptTimes
+from kept_times import KeptTimes, finish
 from report import Report
 from solutions import Kernel, load_folder
 
@@ -161,11 +161,7 @@ def main():
             timed.add((version, solution.definition))
             time_all(version, kind, sizes, positions, originals, solution, kept, table, slower)
     report.check("not slower", slower)
-    if args.keep:
-        kept.write_here(args.keep)
-    if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
-    return report.finish()
+    return finish(report, args, kept, table)
 
 
 if __name__ == "__main__":

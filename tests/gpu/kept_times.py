@@ -56,3 +56,12 @@ class KeptTimes:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
         major, minor = torch.cuda.get_device_capability()
         self.write(path, torch.cuda.get_device_name(), 10 * major + minor, f"{version.value // 1000}.{version.value % 1000 // 10}")
+
+
+def finish(report, args, kept, table):
+    """Writes what --keep and --out ask for, and ends the report: the exit code."""
+    if args.keep:
+        kept.write_here(args.keep)
+    if args.out:
+        args.out.write_text(json.dumps(table, indent=1))
+    return report.finish()

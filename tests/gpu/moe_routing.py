@@ -11,7 +11,6 @@ experts, since it leaves that open. The weights must not be further from float64
 import argparse
 import ctypes
 import itertools
-import json
 import os
 import pathlib
 import struct
@@ -24,7 +23,7 @@ import torch
 
 from counters import read_counts, read_stats
 from graph_time import graph_us, nodes_for
-from kept_times import KeptTimes
+from kept_times import KeptTimes, finish
 from report import Report
 from solutions import Kernel, cuda
 
@@ -342,11 +341,7 @@ def main():
                 slower.append(f"{name_of(key)}: {mine['us']:.2f} us, vLLM's {his['us']:.2f}")
         if any(mine["us"] is not None for _, mine in own.values()):
             report.check(f"{experts} experts, {dtype}: faster as one", slower)
-    if args.keep:
-        kept.write_here(args.keep)
-    if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
-    return report.finish()
+    return finish(report, args, kept, table)
 
 
 if __name__ == "__main__":

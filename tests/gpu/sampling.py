@@ -11,7 +11,6 @@ token: at most 1 in 10,000. Ours must be faster.
 import argparse
 import ctypes
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -23,7 +22,7 @@ import torch
 
 from counters import read_counts
 from graph_time import graph_us
-from kept_times import KeptTimes
+from kept_times import KeptTimes, finish
 from report import Report
 from solutions import Kernel, cuda
 
@@ -214,11 +213,7 @@ def main():
             slower.append(line)
     if args.times:
         report.check("faster", slower)
-    if args.keep:
-        kept.write_here(args.keep)
-    if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
-    return report.finish()
+    return finish(report, args, kept, table)
 
 
 if __name__ == "__main__":

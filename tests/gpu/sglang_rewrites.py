@@ -11,7 +11,6 @@ the rows and caches, must be SGLang's; as one they must be faster.
 """
 import argparse
 import ctypes
-import json
 import os
 import pathlib
 import subprocess
@@ -22,7 +21,7 @@ import torch
 
 from counters import read_counts
 from graph_time import graph_us
-from kept_times import KeptTimes
+from kept_times import KeptTimes, finish
 from report import Report
 from solutions import Kernel
 
@@ -202,11 +201,7 @@ def main():
             problems += [f"{count} bytes of {name} differ" for name, count in differ.items() if count]
             if mine["us"] > his["us"]:
                 problems.append("it is slower")
-    if args.keep:
-        kept.write_here(args.keep)
-    if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
-    return report.finish()
+    return finish(report, args, kept, table)
 
 
 if __name__ == "__main__":
