@@ -7,6 +7,7 @@
 
 #include "loader/compile/fast_form.h"
 #include "loader/compile/field_checks.h"
+#include "loader/compile/launch_inputs.h"
 #include "shim/abi/folder_list.h"
 
 namespace fibshim {
@@ -370,6 +371,10 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     }
     pattern.routes = blob.array(routes);
     const PatternSpec& spec = *model.patterns[i];
+    LaunchInputList inputs = find_launch_inputs(spec);
+    for (const uint32_t binding : bindings_of[i]) inputs.add(model.bindings[binding]);
+    pattern.has_all_inputs = inputs.is_whole();
+    if (inputs.is_whole()) pattern.inputs = blob.array(inputs.inputs());
     if (spec.is_rewrite()) {
       const auto first = static_cast<uint32_t>(model.patterns.size() + members.size());
       pattern.kind = PatternKind::rewrite;

@@ -16,7 +16,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 11;
+inline constexpr uint32_t kSnapshotVersion = 12;
 inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -287,6 +287,32 @@ struct FieldChecks {
 };
 static_assert(sizeof(FieldCheck) == 8 && sizeof(FieldChecks) == 24);
 
+// What the plans of a launch depend on: whatever the programs of a pattern and of its bindings read. Launches of a kernel for
+// which all inputs are equal are planned alike.
+struct LaunchInput {
+  enum class Kind : uint8_t {
+    word,       // 4 bytes of a parameter
+    long_word,  // 8 bytes
+    byte,       // 1 byte
+    half_word,  // 2 bytes
+    geometry,   // value `param`, as GeometryIndex
+    sign,       // of 8 bytes as an int64: whether they are positive, 0 or negative
+    aligned,    // whether no bit of `more` is set in 8 bytes
+    same,       // whether 8 bytes equal those of other_param() at other_offset()
+  };
+  Kind kind;
+  uint8_t param;
+  uint16_t offset;
+  uint32_t more;
+
+  uint32_t other_param() const { return more >> 16; }
+  uint32_t other_offset() const { return more & UINT16_MAX; }
+  bool operator==(const LaunchInput&) const = default;
+};
+static_assert(sizeof(LaunchInput) == 8);
+inline constexpr uint32_t kLaunchInputKinds = 8;
+inline constexpr uint32_t kMaxLaunchInputs = 48;
+
 enum class PatternKind : uint8_t {
   launch,   // reads the launch of one kernel as a call of a definition
   rewrite,  // reads the launches of several kernels as one call; fits no symbol
@@ -306,10 +332,12 @@ struct Pattern {
   Program where;
   FieldChecks field_checks;  // of `where`
   Array<Route> routes;       // sorted by definition name (strcmp)
+  Array<LaunchInput> inputs;  // if has_all_inputs
   FastKey fast_key;
   FastChecks fast_checks;
   uint8_t has_whole_checks;  // `where` consists of fast_checks and nothing else
   PatternKind kind;
+  uint8_t has_all_inputs;  // `inputs` tell all that plans depend on
   uint16_t rewrite;  // rewrite and member: index into Snapshot::rewrites
 };
 

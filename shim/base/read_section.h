@@ -29,11 +29,14 @@
 
 namespace fibshim {
 
+struct LaunchMemory;
+
 // The state of one reading thread, on its own cache line. Reused after the thread has ended.
 struct alignas(64) ReaderState {
   uint64_t fast;  // sequences: odd within a section
   uint64_t slow;
-  uint64_t* counters;  // the thread's own (counters/counters.h); null: none
+  uint64_t* counters;    // the thread's own (counters/counters.h); null: none
+  LaunchMemory* memory;  // the thread's own (plan/remembered.h); null: none yet
   ReaderState* next;   // in the list of all states; written before this one is published
   std::atomic<bool> is_owned;
   // For the grace period: the odd sequence whose change it awaits, or 0.

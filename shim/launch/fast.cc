@@ -15,9 +15,8 @@
 #include "shim/driver/driver.h"
 #include "shim/plan/fast_plan.h"
 #include "shim/plan/plan.h"
+#include "shim/plan/remembered.h"
 #include "shim/registry/decisions.h"
-#include "shim/registry/devices.h"
-#include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -110,31 +109,6 @@ struct ConfigLaunch {
   }
 };
 
-// A launch with packed parameters, or with attributes, after they were read.
-template <class Launch>
-struct LaunchRead {
-  Launch launch;
-  LaunchView view;
-};
-
-// A launch of that kind, none of whose attributes is passed to the replacement.
-template <class Launch>
-struct ReadLaunch {
-  using End = typename Launch::End;
-
-  const LaunchRead<Launch>& read;
-  static constexpr bool kHasAttributes = false;
-  static constexpr const LaunchFunctions& functions() { return Launch::functions(); }
-
-  void** params() const { return const_cast<void**>(read.view.params); }
-  CUstream stream() const { return read.launch.stream(); }
-  uint32_t geometry(uint32_t i) const { return read.launch.geometry(i); }
-
-  End original() const { return read.launch.original(); }
-  End ended(CUresult result) const { return read.launch.ended(result); }
-  End slowly() const { return read.launch.slowly(); }
-};
-
 template <class Launch>
 __attribute__((noinline)) typename Launch::End leave_for_slow_side(Launch launch,
                                                                    ReaderState* reader) {
@@ -178,62 +152,68 @@ inline typename Launch::End launch_replacement(Launch launch, const Decision& de
   });
 }
 
-// Makes the view by which expressions read the launch.
+// The launch is made by a plan that this thread remembers, or else goes to the slow side.
 template <class Launch>
-inline LaunchView make_view(const Launch& launch, const Candidate& candidate) {
-  LaunchView view;
-  view.params = launch.params();
-  view.captures = candidate.captures;
-  for (uint32_t i = 0; i < kPlainSharedMem; ++i) view.geometry[kGridX + i] = launch.geometry(i);
-  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = 1;
-  view.geometry[kSharedMem] = launch.geometry(kPlainSharedMem);
-  return view;
-}
-template <class Launch>
-inline const LaunchView& make_view(const ReadLaunch<Launch>& launch, const Candidate&) {
-  return launch.read.view;
-}
-
-// A decision with expressions.
-template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
-                                                               const Candidate& candidate,
-                                                               const Decision& decision,
-                                                               ReaderState* reader) {
-  const LaunchView& view = make_view(launch, candidate);
-  uint32_t geometry[kPlainGeometryCount];
-  void** arguments;
-  void* pointers[kMaxFastArguments];
-  int64_t values[kMaxFastArguments];
-  if (!pattern_holds(candidate, view) || !solution_holds(decision, view) ||
-      !compose_computed(decision, view, geometry, pointers, values, &arguments)) {
+__attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
+                                                                 const Record& record,
+                                                                 ReaderState* reader) {
+  if (reader->memory == nullptr || !record.inputs.are_whole ||
+      record.param_count > kMaxFastArguments) {
     return leave_for_slow_side(launch, reader);
   }
-  return launch_replacement(launch, decision, reader, geometry, arguments);
-}
-
-// A decision whose replacement has a cluster.
-template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_clustered(Launch launch,
-                                                                const Candidate& candidate,
-                                                                const Decision& decision,
-                                                                ReaderState* reader) {
-  const LaunchView& view = make_view(launch, candidate);
-  uint32_t geometry[kGeometryCount];
-  void** arguments;
-  void* pointers[kMaxFastArguments];
-  int64_t values[kMaxFastArguments];
+  uint32_t cluster[3] = {1, 1, 1};
+  bool begins_early = false;
+  if (!launch.read_attributes(cluster, &begins_early)) return leave_for_slow_side(launch, reader);
+  void** params = launch.params();
+  void* unpacked[kMaxFastArguments];
+  if (launch.extra() != nullptr) {
+    if (params != nullptr || !unpack_extra(record, launch.extra(), unpacked)) {
+      return leave_for_slow_side(launch, reader);
+    }
+    params = unpacked;
+  }
+  if (params == nullptr) return leave_for_slow_side(launch, reader);
+  InputValues inputs;
+  read_inputs(record, params,
+              [&](uint32_t i) {
+                return i < kClusterX    ? launch.geometry(i)
+                       : i < kSharedMem ? cluster[i - kClusterX]
+                                        : launch.geometry(kPlainSharedMem);
+              },
+              &inputs);
+  const RememberedLaunch* const found =
+      find_remembered(*reader->memory, record, handle_changes(), inputs);
+  if (found == nullptr) return leave_for_slow_side(launch, reader);
+  if (found->decision == nullptr) {
+    count_in(reader->counters, found->counter);
+    leave_fast_section(reader);
+    return launch.original();
+  }
+  const Decision& decision = *found->decision;
+  const Way way = way_now(decision);
+  // The attribute goes on to a replacement that waits.
+  const bool stays = begins_early && decision.fast.may_begin_early != 0;
   const auto launch_ex = Launch::functions().launch_ex->load(std::memory_order_relaxed);
-  if (launch_ex == nullptr || !pattern_holds(candidate, view) || !solution_holds(decision, view) ||
-      !compute_geometry(decision, view, geometry) ||
-      !choose_arguments(decision, view, pointers, values, &arguments)) {
+  if (way == Way::slow || stays || (found->has_cluster && launch_ex == nullptr) ||
+      (way == Way::sampled && !skip_sample(decision))) {
     return leave_for_slow_side(launch, reader);
   }
-  CUlaunchAttribute cluster = cluster_attribute(geometry);
+  // Of what is remembered nothing is read once the section is left: a driver's callback may launch something.
+  void* pointers[kMaxFastArguments];
+  int64_t computed[kMaxRememberedValues];
+  void** const arguments = make_remembered_arguments(*found, params, pointers, computed);
+  const uint32_t* const geometry = found->geometry;
+  if (!found->has_cluster) {
+    const uint32_t plain[kPlainGeometryCount] = {
+        geometry[kGridX],  geometry[kGridY],  geometry[kGridZ],    geometry[kBlockX],
+        geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem]};
+    return launch_replacement(launch, decision, reader, plain, arguments);
+  }
+  CUlaunchAttribute attribute = cluster_attribute(geometry);
   CUlaunchConfig config;
   put_geometry(geometry, &config);
   config.hStream = launch.stream();
-  config.attrs = &cluster;
+  config.attrs = &attribute;
   config.numAttrs = 1;
   return launch_counted(launch, decision, reader, [&](CUfunction kernel) {
     return launch_ex(&config, kernel, arguments, nullptr);
@@ -254,47 +234,46 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
-// Carries out decisions with a cluster, and sampled ones for launches that are not checked. A
-// separate function, so that ordinary hits do not pay for it.
+// True if the launch may be decided by the fast form alone. The attribute goes on to a replacement that waits.
+template <class Launch>
+inline bool is_decided(const Launch& launch, const Decision& decision) {
+  const bool stays = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
+  return fast_checks_hold(decision.fast.checks, launch.params()) && !stays;
+}
+
+// Carries out a sampled decision for launches that are not checked. A separate function, so that ordinary hits do not
+// pay for it.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch launch,
                                                                      const Candidate& candidate,
                                                                      const Decision& decision,
                                                                      ReaderState* reader) {
-  const Way way = way_now(decision);
-  const bool stays = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
-  const bool is_fast =
-      !stays && (way == Way::sampled ? skip_sample(decision) : way == Way::clustered);
-  if (!is_fast) return leave_for_slow_side(launch, reader);
-  if (decision.fast.way == FastWay::direct) return launch_directly(launch, decision, reader);
-  return decision.fast.way == FastWay::computed
-             ? launch_computed(launch, candidate, decision, reader)
-             : launch_clustered(launch, candidate, decision, reader);
+  if (way_now(decision) != Way::sampled) return leave_for_slow_side(launch, reader);
+  if (decision.fast.way != FastWay::direct) {
+    return launch_remembered(launch, *candidate.record, reader);
+  }
+  return is_decided(launch, decision) && skip_sample(decision)
+             ? launch_directly(launch, decision, reader)
+             : leave_for_slow_side(launch, reader);
 }
 
 // Carries out a decision. `way`: its current way.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
                                            const Decision& decision, Way way, ReaderState* reader) {
-  if (!fast_checks_hold(decision.fast.checks, launch.params())) {
-    return leave_for_slow_side(launch, reader);
-  }
-  // The attribute goes on to a replacement that waits.
-  const bool stays = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
   switch (way) {
     case Way::direct:
-      if (stays) break;
+      if (!is_decided(launch, decision)) break;
       return launch_directly(launch, decision, reader);
     case Way::original:
+      if (!fast_checks_hold(decision.fast.checks, launch.params())) break;
       count_in(reader->counters, decision.counter);
       leave_fast_section(reader);
       return launch.original();
-    case Way::computed:
-      if (stays) break;
-      return launch_computed(launch, candidate, decision, reader);
-    default: break;
+    case Way::remembered: return launch_remembered(launch, *candidate.record, reader);
+    default: return launch_unless_checked(launch, candidate, decision, reader);
   }
-  return launch_unless_checked(launch, candidate, decision, reader);
+  return leave_for_slow_side(launch, reader);
 }
 
 // No solution is for the launch, or none can serve it. Where a choice has none, whether or not the pattern's own where holds: it
@@ -306,61 +285,6 @@ __attribute__((noinline)) typename Launch::End launch_unserved(Launch launch,
   count_in(reader->counters, decision.counter);
   leave_fast_section(reader);
   return launch.original();
-}
-
-// Which solution the launch has takes expressions to say.
-template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_computed_choice(Launch launch,
-                                                                      const Candidate& candidate,
-                                                                      const Decision& choice,
-                                                                      ReaderState* reader) {
-  const Decision* const decision = choose(choice, make_view(launch, candidate));
-  if (decision == nullptr) return launch_unserved(launch, choice, reader);
-  return launch_decided(launch, candidate, *decision, way_now(*decision), reader);
-}
-
-// A kernel that one pattern fits, whose key or attributes take expressions or a look, or whose parameters come packed.
-template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_read(Launch launch, const Record& record,
-                                                           ReaderState* reader) {
-  const bool depends_on_device = record.kind == HandleKind::kernel && are_devices_told_apart();
-  if (record.candidate_count != 1 || record.param_count > kMaxFastArguments || depends_on_device ||
-      record.candidates[0].generation->mode != Mode::apply) {
-    return leave_for_slow_side(launch, reader);
-  }
-  const Candidate& candidate = record.candidates[0];
-  uint32_t cluster[3] = {1, 1, 1};
-  bool begins_early = false;
-  if (!launch.read_attributes(cluster, &begins_early)) return leave_for_slow_side(launch, reader);
-  LaunchRead<Launch> read = {launch, make_view(launch, candidate)};
-  LaunchView& view = read.view;
-  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = cluster[i];
-  void* unpacked[kMaxFastArguments];
-  if (launch.extra() != nullptr) {
-    if (view.params != nullptr || !unpack_extra(record, launch.extra(), unpacked)) {
-      return leave_for_slow_side(launch, reader);
-    }
-    view.params = unpacked;
-  }
-  if (view.params == nullptr) return leave_for_slow_side(launch, reader);
-  int64_t key[kMaxKey];
-  if (!compute_key(candidate, view, key)) return leave_for_slow_side(launch, reader);
-  const Decision* decision = find_decision_of_launch(candidate, key, candidate.pattern->key.count);
-  if (decision == nullptr) return leave_for_slow_side(launch, reader);
-  if (way_now(*decision) == Way::chosen) {
-    const Decision& choice = *decision;
-    decision = choice.choices->is_fast ? choose_fast(*choice.choices, view.params,
-                                                     [&](uint32_t i) { return launch.geometry(i); })
-                                       : choose(choice, view);
-    if (decision == nullptr) return launch_unserved(launch, choice, reader);
-  }
-  if (keeps_original(decision->kind) && pattern_holds(candidate, view)) {
-    return launch_unserved(launch, *decision, reader);
-  }
-  if (begins_early && decision->fast.may_begin_early != 0) {
-    return leave_for_slow_side(launch, reader);
-  }
-  return launch_decided(ReadLaunch<Launch>{read}, candidate, *decision, way_now(*decision), reader);
 }
 
 template <class Launch>
@@ -387,10 +311,10 @@ __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uin
   if ((slot & kSimple) != 0) {
     const bool is_plain = launch.params() != nullptr && launch.is_plain();
     return is_plain ? launch_tracked(launch, slot, reader)
-                    : launch_read(launch, *simple_candidate_of(slot).record, reader);
+                    : launch_remembered(launch, *simple_candidate_of(slot).record, reader);
   }
   if (slot == 0 || (slot & kUnmatched) != 0) return leave_for_slow_side(launch, reader);
-  return launch_read(launch, *entry_of(slot)->record, reader);
+  return launch_remembered(launch, *entry_of(slot)->record, reader);
 }
 
 // A kernel that some pattern fits.
@@ -409,7 +333,7 @@ __attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uin
   Way way = way_now(*decision);
   if (__builtin_expect(way == Way::chosen, 0)) {
     const Decision& choice = *decision;
-    if (!choice.choices->is_fast) return launch_computed_choice(launch, candidate, choice, reader);
+    if (!choice.choices->is_fast) return launch_remembered(launch, *candidate.record, reader);
     decision = choose_fast(*choice.choices, launch.params(),
                            [&](uint32_t i) { return launch.geometry(i); });
     if (decision == nullptr) return launch_unserved(launch, choice, reader);

@@ -10,6 +10,7 @@
 #include "shim/base/upcalls.h"
 #include "shim/driver/driver.h"
 #include "shim/plan/plan.h"
+#include "shim/plan/remembered.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/images.h"
 
@@ -137,6 +138,9 @@ class Matches {
     return members;
   }
   const SymbolMatch& operator[](uint32_t i) const { return matches_[i]; }
+  uint32_t merge_inputs(uint32_t candidates, LaunchInput (&out)[kMaxLaunchInputs]) const {
+    return fibshim::merge_inputs(*generation_.snapshot, matches_, candidates, out);
+  }
 
   // Keeps the matches whose patterns fit the kernel.
   void keep_fitting(const char* symbol, const Param* params, uint32_t param_count,
@@ -218,10 +222,13 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   kernel.candidate_count = matches.count() - kernel.member_count;
   // It must be known before the first decision whether the GPUs are alike.
   if (matches.count() != 0) (void)known_devices();
+  LaunchInput inputs[kMaxLaunchInputs];
+  kernel.input_count = matches.merge_inputs(kernel.candidate_count, inputs);
   HandleEntry* const entry = make_entry(kernel);
   if (entry == nullptr) return nullptr;
   Record& record = *entry->record;
   record.has_params = true;
+  fill_inputs(inputs, kernel.input_count, &record.inputs);
   memcpy(record.params, params, kernel.param_count * sizeof(Param));
   if (kernel.param_count != 0) {
     const Param& last = params[kernel.param_count - 1];
@@ -289,7 +296,7 @@ uintptr_t learn_handle(const void* handle, HandleKind kind, uintptr_t owner, con
     return known;
   }
   if (kind == HandleKind::function && context == nullptr) context = context_of_module(owner);
-  const NewHandle given = {handle, kind, owner, image_owner, context, symbol, nullptr, 0, 0, 0};
+  const NewHandle given = {handle, kind, owner, image_owner, context, symbol, nullptr, 0, 0, 0, 0};
   for (;;) {
     const Generation& generation = *current_generation();
     HandleEntry* const entry = build_entry(generation, given, nullptr);

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/base/pool.h"
 #include "shim/base/read_section.h"
+#include "shim/base/slow_reasons.h"
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/stream_context.h"
@@ -15,9 +17,32 @@
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/plan/remembered.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/generation.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 namespace {
+
+Pool g_memory_pool;
+
+// Remembers a plan for the fast side of this thread. `changes`: handle_changes() before it was made.
+void remember(const LaunchRequest& request, const LaunchPlan& plan, uint64_t changes) {
+  ReaderState* const reader = t_fast_reader;
+  if (reader == nullptr || plan.record == nullptr || !plan.record->inputs.are_whole) return;
+  const Record& record = *plan.record;
+  const bool depends_on_device = record.kind == HandleKind::kernel && are_devices_told_apart();
+  if (depends_on_device || record.candidates[0].generation->mode != Mode::apply ||
+      g_slow_reasons.load(std::memory_order_relaxed) != 0) {
+    return;
+  }
+  if (reader->memory == nullptr) {
+    reader->memory = static_cast<LaunchMemory*>(g_memory_pool.allocate(sizeof(LaunchMemory)));
+    if (reader->memory == nullptr) return;
+  }
+  remember_launch(request, plan, counter_of_plan(plan), changes, reader->memory);
+}
 
 // A launch on the slow side, with or without a CUlaunchConfig.
 struct SlowLaunch {
@@ -79,8 +104,10 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
     return call_original();
   }
   const ReadSection section;
+  const uint64_t changes = handle_changes();
   LaunchPlan plan;
   plan_eager(&launch->request, &plan);
+  remember(launch->request, plan, changes);
   if (plan.action == LaunchAction::fail) return plan.decision->error;
   LaunchRecording recording(launch->request, plan);
   const auto original = [&] { return recording.end(call_original()); };

@@ -135,15 +135,15 @@ void kill_those(Owner* owner, const IsDying& is_dying) {
 size_t bytes_of_record(const Record& record) {
   return sizeof(Record) + record.candidate_count * sizeof(Candidate) +
          record.param_count * sizeof(Param) + record.member_count * sizeof(uint32_t) +
-         strlen(record.symbol) + 1;
+         record.inputs.count * sizeof(LaunchInput) + strlen(record.symbol) + 1;
 }
 
-// Makes a record in one block: candidates, parameters, members and the symbol follow it.
+// Makes a record in one block: candidates, parameters, members, inputs and the symbol follow it.
 Record* make_record(const NewHandle& given, HandleEntry* entry) {
   const size_t symbol_bytes = strlen(given.symbol) + 1;
   const size_t bytes = sizeof(Record) + given.candidate_count * sizeof(Candidate) +
                        given.param_count * sizeof(Param) + given.member_count * sizeof(uint32_t) +
-                       symbol_bytes;
+                       given.input_count * sizeof(LaunchInput) + symbol_bytes;
   auto* const record = static_cast<Record*>(g_pool.allocate(bytes));
   if (record == nullptr) return nullptr;
   record->kind = given.kind;
@@ -153,7 +153,9 @@ Record* make_record(const NewHandle& given, HandleEntry* entry) {
   record->params = reinterpret_cast<Param*>(record->candidates + given.candidate_count);
   record->member_count = static_cast<uint8_t>(given.member_count);
   record->members = reinterpret_cast<uint32_t*>(record->params + given.param_count);
-  record->symbol = reinterpret_cast<char*>(record->members + given.member_count);
+  record->inputs.count = static_cast<uint8_t>(given.input_count);
+  record->inputs.list = reinterpret_cast<LaunchInput*>(record->members + given.member_count);
+  record->symbol = reinterpret_cast<char*>(record->inputs.list + given.input_count);
   record->entry = entry;
   record->context = given.context;
   memcpy(record->symbol, given.symbol, symbol_bytes);

@@ -139,6 +139,7 @@ struct NewHandle {
   uint32_t param_count;
   uint32_t candidate_count;
   uint32_t member_count;
+  uint32_t input_count;
 };
 HandleEntry* make_entry(const NewHandle& given);
 

@@ -47,13 +47,12 @@ inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
 
 // How the fast side executes a decision.
 enum class Way : uint8_t {
-  original,   // counts and launches the original, if the checks hold
-  direct,     // launches the replacement by its fast form, if the checks hold
-  computed,   // launches the replacement, with expressions
-  clustered,  // the same, with a cluster
-  slow,       // passes the launch to the slow side
-  sampled,    // follows `fast.way`, but passes launches that are to be checked to the slow side
-  chosen,     // follows the decision that the launch chooses
+  original,    // counts and launches the original, if the checks hold
+  direct,      // launches the replacement by its fast form, if the checks hold
+  remembered,  // launches the replacement by a plan that the thread remembers (plan/remembered.h)
+  slow,        // passes the launch to the slow side
+  sampled,     // follows `fast.way`, but passes launches that are to be checked to the slow side
+  chosen,      // follows the decision that the launch chooses
 };
 
 struct Choices;
@@ -118,8 +117,8 @@ inline bool is_quarantined(const Decision& decision) {
 inline Way plain_way(const FastForm& form) {
   switch (form.way) {
     case FastWay::direct: return Way::direct;
-    case FastWay::computed: return Way::computed;
-    case FastWay::clustered: return Way::clustered;
+    case FastWay::computed:
+    case FastWay::clustered: return Way::remembered;
     case FastWay::slow: break;
   }
   return Way::slow;
@@ -155,6 +154,14 @@ struct Candidate {
   SymbolMatch match;
 };
 
+// What the plans of a kernel's launches depend on: the inputs of its candidates, without repetitions.
+struct LaunchInputs {
+  LaunchInput* list;  // sorted by kind
+  uint8_t count;
+  bool are_whole;                   // false: they do not tell it all
+  uint8_t ends[kLaunchInputKinds];  // the end of each kind in `list`
+};
+
 // A kernel that a pattern or a member of a rewrite fits, or, while recording, any kernel.
 struct Record {
   HandleKind kind;
@@ -165,6 +172,7 @@ struct Record {
   uint32_t params_bytes;    // end of the last parameter in a packed buffer
   Candidate* candidates;    // in order of trial
   Param* params;
+  LaunchInputs inputs;
   uint32_t* members;             // the member patterns that fit, as indices in `generation`
   const Generation* generation;  // null without members
   char* symbol;

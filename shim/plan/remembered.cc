@@ -1,0 +1,115 @@
+#include "shim/plan/remembered.h"
+
+#include <string.h>
+
+namespace fibshim {
+namespace {
+
+// Of a condition; 0: a value.
+uint32_t bits_of(const LaunchInput& input) {
+  if (input.kind < LaunchInput::Kind::sign) return 0;
+  return input.kind == LaunchInput::Kind::sign ? 2 : 1;
+}
+
+// Writes how the replacement's arguments are made. False: there is no room for it.
+bool set_arguments(const LaunchPlan& plan, RememberedLaunch* out) {
+  const Binding& binding = *plan.decision->binding;
+  if (binding.is_identity != 0) return true;
+  if (binding.arguments.count > kMaxFastArguments) return false;
+  const ArgumentMap* const arguments = plan.decision->snapshot->begin(binding.arguments);
+  uint16_t computed = 0;
+  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+    const ArgumentMap& argument = arguments[i];
+    if (argument.kind != ArgumentMap::Kind::pass) {
+      if (computed == kMaxRememberedValues) return false;
+      out->computed[computed] = plan.values[i];
+      out->arguments[i] = {0, 1, computed++};
+    } else if (argument.param <= UINT8_MAX && argument.offset <= UINT16_MAX) {
+      out->arguments[i] = {static_cast<uint8_t>(argument.param), 0,
+                           static_cast<uint16_t>(argument.offset)};
+    } else {
+      return false;
+    }
+  }
+  out->argument_count = static_cast<uint8_t>(binding.arguments.count);
+  return true;
+}
+
+bool is_uncached(const LaunchPlan& plan) {
+  const auto* const at = reinterpret_cast<const char*>(plan.decision);
+  const auto* const begin = reinterpret_cast<const char*>(&plan.uncached);
+  return at >= begin && at < begin + sizeof plan.uncached;
+}
+
+// Whether launches with the same inputs have the same plan as long as the handles stay.
+bool lasts(const LaunchPlan& plan) {
+  if (plan.candidate == nullptr) return false;
+  if (plan.decision != nullptr && is_uncached(plan)) return false;
+  if (plan.action == LaunchAction::redirect) return true;
+  return plan.action == LaunchAction::original &&
+         (plan.outcome == Outcome::fallback_where || plan.outcome == Outcome::fallback_no_solution);
+}
+
+}  // namespace
+
+uint32_t merge_inputs(const Snapshot& snapshot, const SymbolMatch* matches, uint32_t count,
+                      LaunchInput (&out)[kMaxLaunchInputs]) {
+  uint32_t found = 0;
+  uint32_t condition_bits = 0;
+  for (uint32_t kind = 0; kind < kLaunchInputKinds; ++kind) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches[i].pattern];
+      if (pattern.has_all_inputs == 0) return 0;
+      for (uint32_t k = 0; k < pattern.inputs.count; ++k) {
+        const LaunchInput& input = snapshot.begin(pattern.inputs)[k];
+        if (static_cast<uint32_t>(input.kind) != kind) continue;
+        bool is_known = false;
+        for (uint32_t j = 0; j < found && !is_known; ++j) is_known = out[j] == input;
+        if (is_known) continue;
+        condition_bits += bits_of(input);
+        if (found == kMaxLaunchInputs || condition_bits > kMaxConditionBits) return 0;
+        out[found++] = input;
+      }
+    }
+  }
+  return found;
+}
+
+void fill_inputs(const LaunchInput* list, uint32_t count, LaunchInputs* out) {
+  memcpy(out->list, list, count * sizeof *list);
+  out->are_whole = count != 0;
+  uint8_t end = 0;
+  for (uint32_t kind = 0; kind < kLaunchInputKinds; ++kind) {
+    while (end < count && static_cast<uint32_t>(list[end].kind) == kind) ++end;
+    out->ends[kind] = end;
+  }
+}
+
+void remember_launch(const LaunchRequest& request, const LaunchPlan& plan, uint32_t counter,
+                     uint64_t changes, LaunchMemory* memory) {
+  if (!plan.record->inputs.are_whole || !lasts(plan)) return;
+  InputValues inputs;
+  read_inputs(*plan.record, request.view.params,
+              [&](uint32_t i) -> int64_t { return request.view.geometry[i]; }, &inputs);
+  if (find_remembered(*memory, *plan.record, changes, inputs) != nullptr) return;
+  const uint32_t set = LaunchMemory::set_of(inputs.hash);
+  const uint32_t way = memory->next[set]++ % LaunchMemory::kWays;
+  RememberedLaunch& made = memory->launches[set][way];
+  made.record = nullptr;
+  made.argument_count = 0;
+  made.decision = nullptr;
+  if (plan.action == LaunchAction::redirect) {
+    if (!set_arguments(plan, &made)) return;
+    made.decision = plan.decision;
+    made.has_cluster = has_cluster(plan);
+    memcpy(made.geometry, plan.geometry, sizeof made.geometry);
+  }
+  made.counter = counter;
+  made.changes = changes;
+  made.input_count = static_cast<uint8_t>(inputs.count);
+  memcpy(made.inputs, inputs.values, inputs.count * sizeof *inputs.values);
+  memory->tags[set][way] = LaunchMemory::tag_of(inputs.hash);
+  made.record = plan.record;
+}
+
+}  // namespace fibshim
