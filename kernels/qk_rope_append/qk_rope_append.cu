@@ -115,6 +115,32 @@ __device__ void load_floats(const float* from, float (&to)[kElementsPerVector]) 
   }
 }
 
+// What a thread has of a token: some elements of a head. The heads of query, key and value are
+// numbered one behind the other.
+struct Part {
+  int64_t token = blockIdx.x;
+  int lane = threadIdx.x % kLanes;
+  int element = lane * kElementsPerVector;  // the first
+  uint32_t head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  // Lanes past the last head still take part in the shuffles.
+  bool is_head;
+  bool is_query;
+  bool is_value;
+
+  __device__ Part(uint32_t num_q_heads, uint32_t num_kv_heads)
+      : is_head(head < num_q_heads + 2 * num_kv_heads),
+        is_query(head < num_q_heads),
+        is_value(head >= num_q_heads + num_kv_heads) {}
+};
+
+// Element by element: choosing between two vectors would put both into local memory.
+__device__ void assign_if(bool condition, const Vector& from, Vector* to) {
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    if (condition) to->pairs[i] = from.pairs[i];
+  }
+}
+
 struct Heads {
   const Type* query;
   const Type* key;
@@ -155,14 +181,8 @@ template <bool kHasNorms>
 __device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
                                   const Outputs& out, const PagedCache& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
-  const int64_t token = blockIdx.x;
-  const int lane = threadIdx.x % kLanes;
-  const int element = lane * kElementsPerVector;
-  const uint32_t all_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
-  // Lanes past the last head still take part in the shuffles.
-  const bool is_head = all_head < heads.num_q_heads + 2 * heads.num_kv_heads;
-  const bool is_query = all_head < heads.num_q_heads;
-  const bool is_value = all_head >= heads.num_q_heads + heads.num_kv_heads;
+  const auto [token, lane, element, all_head, is_head, is_query, is_value] =
+      Part(heads.num_q_heads, heads.num_kv_heads);
   const uint32_t head =
       all_head - (is_query ? 0 : heads.num_q_heads) - (is_value ? heads.num_kv_heads : 0);
 
@@ -194,11 +214,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
     store((is_query ? out.query : out.key) + (token * count + head) * kHeadSize + element, rotated);
   }
   if (is_query || slot < 0) return;
-    // Select element by element: choosing between two vectors would put both into local memory.
-#pragma unroll
-  for (int i = 0; i < kPairsPerVector; ++i) {
-    if (is_value) rotated.pairs[i] = x.pairs[i];
-  }
+  assign_if(is_value, x, &rotated);
   store((is_value ? cache.value : cache.key) + place + head * kHeadSize + element, rotated);
 }
 
@@ -217,15 +233,9 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
                                           const int64_t* positions, const SlotCache& cache,
                                           int next_may_begin) {
   let_next_begin(next_may_begin);
-  const int64_t token = blockIdx.x;
-  const int lane = threadIdx.x % kLanes;
-  const int element = lane * kElementsPerVector;
-  const uint32_t head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  const auto [token, lane, element, head, is_head, is_query, is_value] =
+      Part(num_q_heads, num_kv_heads);
   const uint32_t all_heads = num_q_heads + 2 * num_kv_heads;
-  // Lanes past the last head still take part in the shuffles.
-  const bool is_head = head < all_heads;
-  const bool is_query = head < num_q_heads;
-  const bool is_value = head >= num_q_heads + num_kv_heads;
 
   const Vector weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
   const int64_t slot = __ldg(cache.slots + token);
@@ -245,10 +255,7 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
   if (!is_head) return;
   if (!is_value) store(place, rotated);
   if (is_query || slot < 0 || slot == cache.reserved_slot) return;
-#pragma unroll
-  for (int i = 0; i < kPairsPerVector; ++i) {
-    if (is_value) rotated.pairs[i] = x.pairs[i];
-  }
+  assign_if(is_value, x, &rotated);
   const uint32_t cached = head - num_q_heads - (is_value ? num_kv_heads : 0);
   store((is_value ? cache.value + slot * cache.value_stride : cache.key + slot * cache.key_stride) +
             sizeof(Type) * (cached * kHeadSize + element),
