@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -16,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "shim/plan/fit.h"
-#include "shim/plan/plan.h"
+#include "tests/shim/plan/planned_folder.h"
 
 namespace fibshim {
 namespace {
@@ -99,90 +98,19 @@ std::string symbol(bool is_causal, bool is_split, const char* tile = "NS7_ILi128
          flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "ELb0ELb1EEEEEEEEEvNT_6ParamsE";
 }
 
-struct PlannedCall {
-  Outcome outcome = Outcome::untracked;
-  std::string solution;
-  std::array<uint32_t, 3> grid = {}, block = {};
-  std::vector<uint64_t> arguments;
-};
-
-class FlashAttentionFolder : public testing::Test {
+class FlashAttentionFolder : public ReadyFolderTest {
  protected:
-  void SetUp() override {
-    const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
-    char message[2048];
-    snapshot_ =
-        loader_.open((build / "config/flash_attention").c_str(), {}, message, sizeof message);
-    ASSERT_NE(snapshot_, nullptr) << message;
-    ASSERT_STREQ(message, "");
-  }
-  void TearDown() override {
-    if (snapshot_ != nullptr) loader_.close(snapshot_);
-  }
+  FlashAttentionFolder() : ReadyFolderTest("flash_attention") {}
 
-  bool is_known(const std::string& symbol) const {
-    SymbolMatch match;
-    return loader_.match(snapshot_, symbol.c_str(), &match, 1) != 0;
-  }
-
-  PlannedCall planned(Struct of_engine, const std::string& name = symbol(true, true)) const {
-    return planned(of_engine.data(), sizeof of_engine, name, 1, 1);
-  }
-
-  PlannedCall planned(char* of_engine, uint32_t bytes, std::string name, uint32_t grid_x,
+  template <class Params>
+  PlannedCall planned(Params of_engine, const std::string& name, uint32_t grid_x,
                       uint32_t grid_y) const {
-    SymbolMatch match;
-    if (loader_.match(snapshot_, name.c_str(), &match, 1) != 1) return {};
-    Param param = {0, bytes};
-    Record record = {};
-    Candidate candidate = {};
-    fill_candidate(*snapshot_, match, &candidate);
-    candidate.record = &record;
-    record.kind = HandleKind::kernel;
-    record.candidate_count = 1;
-    record.candidates = &candidate;
-    record.param_count = 1;
-    record.params = &param;
-    record.params_bytes = bytes;
-    record.has_params = true;
-    record.symbol = name.data();
-    LaunchRequest request;
-    memset(static_cast<void*>(&request), 0, sizeof request);
-    std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
-    request.view.geometry[kGridX] = grid_x;
-    request.view.geometry[kGridY] = grid_y;
-    void* params[] = {of_engine};
-    request.view.params = params;
-    LaunchPlan plan;
-    Resolution resolution;
-    DecisionRoom room;
-    plan_launch(record, Mode::apply, &request, &plan,
-                [&](Candidate& one, int64_t* key) -> const Decision& {
-                  const auto complete = [&](const Resolution& made, Decision* out) {
-                    fill_decision(one, made, made.kind, key, one.pattern->key.count, out);
-                  };
-                  make_decision(record, one, key, &resolution, &room, complete);
-                  return room.decision;
-                });
-    PlannedCall out;
-    out.outcome = plan.outcome;
-    if (plan.action != LaunchAction::redirect) return out;
-    const Binding& binding = *plan.decision->binding;
-    out.solution = snapshot_->text(snapshot_->begin(snapshot_->solutions)[binding.solution].name);
-    for (int i = 0; i < 3; ++i) {
-      out.grid[i] = plan.geometry[kGridX + i];
-      out.block[i] = plan.geometry[kBlockX + i];
-    }
-    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
-      uint64_t value = 0;
-      memcpy(&value, plan.params[i], snapshot_->begin(binding.arguments)[i].size);
-      out.arguments.push_back(value);
-    }
-    return out;
+    const GivenParam given = {of_engine.data(), sizeof of_engine};
+    return ReadyFolderTest::planned(name, {&given, 1}, grid_x, grid_y);
   }
-
-  const LoaderApi& loader_ = *fibloader_api(kLoaderApiVersion);
-  const Snapshot* snapshot_ = nullptr;
+  PlannedCall planned(const Struct& of_engine, const std::string& name = symbol(true, true)) const {
+    return planned(of_engine, name, 1, 1);
+  }
 };
 
 TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
@@ -412,8 +340,8 @@ struct CombineFolder : FlashAttentionFolder {
            "NS_4arch4Sm90EEEEEvNT_6ParamsE";
   }
 
-  PlannedCall plan(Struct of_engine, const std::string& name = name_of()) const {
-    return planned(of_engine.data(), sizeof of_engine, name, 25, 1);
+  PlannedCall plan(const Struct& of_engine, const std::string& name = name_of()) const {
+    return planned(of_engine, name, 25, 1);
   }
 };
 
@@ -561,9 +489,9 @@ struct FlashInferFolder : FlashAttentionFolder {
            "EE6ParamsEEvT7_";
   }
 
-  PlannedCall plan(Struct of_engine, const std::string& name = name_of(),
+  PlannedCall plan(const Struct& of_engine, const std::string& name = name_of(),
                    uint32_t kv_heads = 8) const {
-    return planned(of_engine.data(), sizeof of_engine, name, 7, kv_heads);
+    return planned(of_engine, name, 7, kv_heads);
   }
 };
 

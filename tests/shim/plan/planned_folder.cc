@@ -1,12 +1,15 @@
 #include "tests/shim/plan/planned_folder.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "loader/read/sha256.h"
+#include "shim/plan/fit.h"
 
 namespace fibshim {
 namespace {
@@ -101,6 +104,86 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
 PlannedFolder::~PlannedFolder() {
   if (snapshot_ != nullptr) fibloader_api(kLoaderApiVersion)->close(snapshot_);
   std::filesystem::remove_all(root_);
+}
+
+void ReadyFolderTest::SetUp() {
+  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+  char message[2048];
+  snapshot_ = loader_.open((build / "config" / name_).c_str(), {}, message, sizeof message);
+  ASSERT_NE(snapshot_, nullptr) << message;
+  ASSERT_STREQ(message, "");
+}
+
+void ReadyFolderTest::TearDown() {
+  if (snapshot_ != nullptr) loader_.close(snapshot_);
+}
+
+bool ReadyFolderTest::is_known(const std::string& symbol) const {
+  SymbolMatch match;
+  return loader_.match(snapshot_, symbol.c_str(), &match, 1) != 0;
+}
+
+PlannedCall ReadyFolderTest::planned(std::string symbol, std::span<const GivenParam> given,
+                                     uint32_t grid_x, uint32_t grid_y) const {
+  std::vector<Param> params;
+  std::vector<void*> values;
+  uint32_t bytes = 0;
+  for (const GivenParam& one : given) {
+    const uint32_t alignment = std::min(one.size, 8U);
+    bytes = (bytes + alignment - 1) / alignment * alignment;
+    params.push_back({bytes, one.size});
+    values.push_back(one.value);
+    bytes += one.size;
+  }
+  Record record = {};
+  record.kind = HandleKind::kernel;
+  record.param_count = static_cast<uint8_t>(params.size());
+  record.params = params.data();
+  record.params_bytes = bytes;
+  record.has_params = true;
+  record.symbol = symbol.data();
+  // Of the forms of a kernel, the one with these parameters, as when the shim learns it.
+  SymbolMatch matches[4];
+  const uint32_t count = loader_.match(snapshot_, symbol.c_str(), matches, 4);
+  Candidate candidate = {};
+  for (uint32_t i = 0; i < count; ++i) {
+    const Pattern& pattern = snapshot_->begin(snapshot_->patterns)[matches[i].pattern];
+    if (fit_pattern(*snapshot_, pattern, record.params, record.param_count, nullptr) ==
+        Fit::other_layout) {
+      continue;
+    }
+    fill_candidate(*snapshot_, matches[i], &candidate);
+    ++record.candidate_count;
+  }
+  EXPECT_EQ(record.candidate_count, 1) << symbol;
+  if (record.candidate_count != 1) return {};
+  candidate.record = &record;
+  record.candidates = &candidate;
+  LaunchRequest request{};
+  std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
+  request.view.geometry[kGridX] = grid_x;
+  request.view.geometry[kGridY] = grid_y;
+  request.view.params = values.data();
+  LaunchPlan plan;
+  Resolution resolution{};
+  plan_launch(record, Mode::apply, &request, &plan,
+              [&](const Candidate& one, const int64_t* key) -> const Decision& {
+                return plan_uncached(record, one, key, &resolution, &plan.uncached);
+              });
+  PlannedCall out;
+  out.outcome = plan.outcome;
+  if (plan.action != LaunchAction::redirect) return out;
+  const Binding& binding = *plan.decision->binding;
+  out.solution = snapshot_->text(snapshot_->begin(snapshot_->solutions)[binding.solution].name);
+  std::copy_n(plan.geometry + kGridX, 3, out.grid.begin());
+  std::copy_n(plan.geometry + kBlockX, 3, out.block.begin());
+  out.shared_mem = plan.geometry[kSharedMem];
+  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+    uint64_t value = 0;
+    memcpy(&value, plan.params[i], snapshot_->begin(binding.arguments)[i].size);
+    out.arguments.push_back(value);
+  }
+  return out;
 }
 
 }  // namespace fibshim

@@ -2,9 +2,17 @@
 // and the record that the shim would make for the engine's kernel:
 //
 //   engine_norm(x: 8 bytes, w: 8, y: 8, rows: 4, hidden: 4, eps: 4)  ->  norm(y, x, w, rows)
+//
+// And what the shim would do with a launch of an engine's kernel by a ready folder.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
 
 #include "shim/plan/plan.h"
 
@@ -46,6 +54,38 @@ class PlannedFolder {
   Param params_[6] = {{0, 8}, {8, 8}, {16, 8}, {24, 4}, {28, 4}, {32, 4}};
   Candidate candidates_[2] = {};
   Record record_ = {};
+};
+
+struct GivenParam {
+  void* value;
+  uint32_t size;
+};
+
+struct PlannedCall {
+  Outcome outcome = Outcome::untracked;
+  std::string solution;
+  std::array<uint32_t, 3> grid = {}, block = {};
+  uint32_t shared_mem = 0;
+  std::vector<uint64_t> arguments;
+};
+
+// With build/config/NAME.
+class ReadyFolderTest : public testing::Test {
+ protected:
+  explicit ReadyFolderTest(const char* name) : name_(name) {}
+  void SetUp() override;
+  void TearDown() override;
+
+  bool is_known(const std::string& symbol) const;
+  // Whatever the code of the kernel is; a block has one thread.
+  PlannedCall planned(std::string symbol, std::span<const GivenParam> given, uint32_t grid_x,
+                      uint32_t grid_y) const;
+
+  const LoaderApi& loader_ = *fibloader_api(kLoaderApiVersion);
+  const Snapshot* snapshot_ = nullptr;
+
+ private:
+  const char* name_;
 };
 
 }  // namespace fibshim

@@ -1,26 +1,16 @@
 // FlashInfer's sampling from probabilities (config/flashinfer): its kernels have up to 15 parameters, whose order differs. What
 // the replacement gets of each, in both forms, and which launches keep FlashInfer's kernel.
-#include <string.h>
-
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "shim/plan/fit.h"
-#include "shim/plan/plan.h"
+#include "tests/shim/plan/planned_folder.h"
 
 namespace fibshim::sampling_test {
 namespace {
-
-struct Given {
-  uint64_t value = 0;
-  uint32_t size = 8;
-};
 
 constexpr uint64_t kProbs = 0x7000'0000'0000, kTokens = 0x7100'0000'0000, kValid = 0x7200'0000'0000,
                    kTopK = 0x7300'0000'0000, kP = 0x7400'0000'0000, kSeeds = 0x7500'0000'0000,
@@ -43,14 +33,19 @@ const Engine kEngines[] = {
     {"top_k_top_p_sampling", "30TopKTopPSamplingFromProb", "PkpTV0KQD"},
 };
 
+struct Value {
+  uint64_t bits;
+  uint32_t size;
+};
+
 // What a launch differs by.
 struct Changes {
   uint64_t indices = 0, top_k = kTopK, p = kP, width = kWidth;
   uint64_t probs = kProbs;
 };
 
-std::vector<Given> parameters(const Engine& engine, bool has_strides, const Changes& changes) {
-  std::vector<Given> out;
+std::vector<Value> parameters(const Engine& engine, bool has_strides, const Changes& changes) {
+  std::vector<Value> out;
   for (const char letter : engine.letters) {
     switch (letter) {
       case 'P': out.push_back({changes.probs, 8}); break;
@@ -78,101 +73,16 @@ std::string symbol(const Engine& engine, bool has_strides, const char* vector = 
          vector + "ELb1Ef" + id + "EEvPT4_PT5_Pb" + (has_strides ? "mjj" : "m");
 }
 
-struct PlannedCall {
-  Outcome outcome = Outcome::untracked;
-  std::string solution;
-  std::array<uint32_t, 7> geometry = {};  // grid, block, shared memory
-  std::vector<uint64_t> arguments;
-};
-
-class SamplingFolder : public testing::Test {
+class SamplingFolder : public ReadyFolderTest {
  protected:
-  void SetUp() override {
-    const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
-    char message[2048];
-    snapshot_ = loader_.open((build / "config/flashinfer").c_str(), {}, message, sizeof message);
-    ASSERT_NE(snapshot_, nullptr) << message;
-  }
-  void TearDown() override {
-    if (snapshot_ != nullptr) loader_.close(snapshot_);
-  }
-
-  bool is_known(const std::string& name) const {
-    SymbolMatch match;
-    return loader_.match(snapshot_, name.c_str(), &match, 1) != 0;
-  }
+  SamplingFolder() : ReadyFolderTest("flashinfer") {}
 
   PlannedCall planned(const Engine& engine, bool has_strides, const Changes& changes = {}) const {
-    std::vector<Given> given = parameters(engine, has_strides, changes);
-    std::string name = symbol(engine, has_strides);
-    SymbolMatch matches[4];
-    const size_t count = loader_.match(snapshot_, name.c_str(), matches, 4);
-    std::vector<Param> params;
-    std::vector<void*> values;
-    uint32_t offset = 0;
-    for (Given& one : given) {
-      offset = (offset + one.size - 1) / one.size * one.size;
-      params.push_back({offset, one.size});
-      values.push_back(&one.value);
-      offset += one.size;
-    }
-    // Of the two forms, the one with these parameters, as when the shim learns a kernel.
-    Candidate candidate = {};
-    uint32_t fitting = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const Pattern& pattern = snapshot_->begin(snapshot_->patterns)[matches[i].pattern];
-      const auto param_count = static_cast<uint32_t>(params.size());
-      if (fit_pattern(*snapshot_, pattern, params.data(), param_count, nullptr) != Fit::fits) {
-        continue;
-      }
-      fill_candidate(*snapshot_, matches[i], &candidate);
-      ++fitting;
-    }
-    EXPECT_EQ(fitting, 1u);
-    Record record = {};
-    candidate.record = &record;
-    record.kind = HandleKind::kernel;
-    record.candidate_count = 1;
-    record.candidates = &candidate;
-    record.param_count = static_cast<uint32_t>(params.size());
-    record.params = params.data();
-    record.params_bytes = offset;
-    record.has_params = true;
-    record.symbol = name.data();
-    LaunchRequest request;
-    memset(static_cast<void*>(&request), 0, sizeof request);
-    std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
-    request.view.geometry[kGridX] = kRows;
-    request.view.geometry[kBlockX] = 1024;
-    request.view.params = values.data();
-    LaunchPlan plan;
-    Resolution resolution;
-    DecisionRoom room;
-    plan_launch(record, Mode::apply, &request, &plan,
-                [&](Candidate& one, int64_t* key) -> const Decision& {
-                  const auto complete = [&](const Resolution& made, Decision* out) {
-                    fill_decision(one, made, made.kind, key, one.pattern->key.count, out);
-                  };
-                  make_decision(record, one, key, &resolution, &room, complete);
-                  return room.decision;
-                });
-    PlannedCall out;
-    out.outcome = plan.outcome;
-    if (plan.action != LaunchAction::redirect) return out;
-    const Binding& binding = *plan.decision->binding;
-    out.solution = snapshot_->text(snapshot_->begin(snapshot_->solutions)[binding.solution].name);
-    const int of[] = {kGridX, kGridY, kGridZ, kBlockX, kBlockY, kBlockZ, kSharedMem};
-    std::ranges::transform(of, out.geometry.begin(), [&](int at) { return plan.geometry[at]; });
-    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
-      uint64_t value = 0;
-      memcpy(&value, plan.params[i], snapshot_->begin(binding.arguments)[i].size);
-      out.arguments.push_back(value);
-    }
-    return out;
+    std::vector<Value> values = parameters(engine, has_strides, changes);
+    std::vector<GivenParam> given;
+    for (Value& value : values) given.push_back({&value.bits, value.size});
+    return ReadyFolderTest::planned(symbol(engine, has_strides), given, kRows, 1);
   }
-
-  const LoaderApi& loader_ = *fibloader_api(kLoaderApiVersion);
-  const Snapshot* snapshot_ = nullptr;
 };
 
 TEST_F(SamplingFolder, PassesOnWhatEachFormHolds) {
@@ -182,8 +92,9 @@ TEST_F(SamplingFolder, PassesOnWhatEachFormHolds) {
       const PlannedCall plan = planned(engine, has_strides);
       EXPECT_EQ(plan.outcome, Outcome::hit);
       EXPECT_EQ(plan.solution, "fibshim_" + engine.op + "_v128256");
-      EXPECT_EQ(plan.geometry,
-                (std::array<uint32_t, 7>{8 * kRows, 1, 1, 128, 1, 1, 1024 + 2304 * 32}));
+      EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8 * kRows, 1, 1}));
+      EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{128, 1, 1}));
+      EXPECT_EQ(plan.shared_mem, 1024 + 2304 * 32);
       std::vector<uint64_t> expected = {kProbs, kTokens, kValid};
       const auto has = [&](char letter) {
         return engine.letters.find(letter) != std::string::npos;
