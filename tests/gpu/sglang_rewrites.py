@@ -11,18 +11,15 @@ the rows and caches, must be SGLang's; as one they must be faster.
 """
 import argparse
 import ctypes
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 
 import torch
 
-from counters import read_counts
 from graph_time import graph_us
 from kept_times import KeptTimes, finish
 from report import Report
+from sides import compare_sides, run_side
 from solutions import Kernel
 
 # Heads of query, and of key and value (config/shared/qk_rope_append/store_sizes.table).
@@ -162,15 +159,6 @@ def child(args):
     torch.save(out, args.child)
 
 
-def side(args, environment):
-    with tempfile.TemporaryDirectory() as stats:
-        file = os.path.join(stats, "out.pt")
-        subprocess.run([sys.executable, __file__, args.build, args.kernels, "--child", file], check=True,
-                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": stats})
-        counts = read_counts(stats)
-        return torch.load(file), {outcome: sum(n for (_, o), n in counts.items() if o == outcome) for _, outcome in counts}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -184,23 +172,19 @@ def main():
     build = args.build.resolve()
     report = Report("sglang_rewrites")
     with report.phase("both sides"):
-        alone, _ = side(args, {})
-        as_one, counted = side(args, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/sglang")})
+        command = [sys.executable, __file__, args.build, args.kernels]
+        alone, _ = run_side(command, {})
+        as_one, counted = run_side(command, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/sglang")})
     table, kept = {}, KeptTimes(build / "config/sglang")
     with report.phase("all are rewritten") as problems:
         if not counted.get("absorbed") or counted.get("absorbed") != 2 * counted.get("hit", 0) or "fallback_graph" in counted:
             problems.append(f"counted {counted}")
     for key, mine in as_one.items():
         his = alone[key]
-        differ = {name: (mine["bytes"][name] != value).sum().item() for name, value in his["bytes"].items()}
         if "older" not in key:
             kept.add(definition_of(*mine["size"]), "SGLang", mine["us"], his["us"], num_tokens=mine["tokens"], max_seq_len=POSITIONS,
                      num_slots=SLOTS)
-        table[key] = {"us": mine["us"], "alone_us": his["us"], "error": mine["error"], "alone_error": his["error"], "bytes_that_differ": differ}
-        with report.phase(f"{key}: {mine['us']:.2f} us, SGLang {his['us']:.2f}; error {mine['error']:.3e}, SGLang {his['error']:.3e}") as problems:
-            problems += [f"{count} bytes of {name} differ" for name, count in differ.items() if count]
-            if mine["us"] > his["us"]:
-                problems.append("it is slower")
+        table[key] = compare_sides(report, key, mine, his)
     return finish(report, args, kept, table)
 
 

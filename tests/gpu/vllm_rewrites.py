@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 
-from counters import read_counts
-from kept_times import KeptTimes
+from kept_times import KeptTimes, finish
+from report import Report
+from sides import compare_sides, run_side
 
 EPS = 1e-5
 FP8_MAX = 448.0
@@ -318,16 +319,6 @@ def tell_codes(args, folders):
             path.write_text(json.dumps(pattern))
 
 
-def side(args, name, environment):
-    import torch
-    with tempfile.TemporaryDirectory() as stats:
-        file = os.path.join(stats, "out.pt")
-        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", file, *args.what], check=True,
-                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": stats})
-        counts = read_counts(stats)
-        return torch.load(file), {outcome: sum(n for (_, o), n in counts.items() if o == outcome) for _, outcome in counts}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -343,7 +334,6 @@ def main():
         return Rotation.compile(args.compile)
     if args.child:
         return child(args)
-    import torch
     build = args.build.resolve()
     with tempfile.TemporaryDirectory() as folder:
         single, whole = os.path.join(folder, "single/vllm"), os.path.join(folder, "whole/vllm")
@@ -359,33 +349,22 @@ def main():
             for solution in pathlib.Path(single, "solutions").glob(f"**/*{kind}*.json"):
                 solution.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
-        alone, _ = side(args, "alone", {})
-        singly, counted_singly = side(args, "singly", {**shim, "FIBSHIM_CONFIG": single})
-        as_one, counted = side(args, "as one", {**shim, "FIBSHIM_CONFIG": whole})
+        command = [sys.executable, __file__, str(args.build), str(args.kernels), *args.what]
+        alone, _ = run_side(command, {})
+        singly, counted_singly = run_side(command, {**shim, "FIBSHIM_CONFIG": single})
+        as_one, counted = run_side(command, {**shim, "FIBSHIM_CONFIG": whole})
     print("counted", counted_singly, counted)
-    failed = 0 if counted.get("absorbed") and "fallback_graph" not in counted else 1
+    report = Report("vllm_rewrites")
+    with report.phase("all are rewritten") as problems:
+        if not counted.get("absorbed") or "fallback_graph" in counted:
+            problems.append(f"counted {counted}")
     table, kept = {}, KeptTimes(build / "config/vllm")
     for key, mine in as_one.items():
         his = alone[key]
-        differ = {name: (mine["bytes"][name] != value).float().mean().item()
-                  for name, value in his["bytes"].items() if value is not None}
-        others = his["us"], singly[key]["us"]
         definition, axes = mine["described"]
         kept.add(definition, "vLLM", mine["us"], his["us"], **axes)
-        limit = WHAT[key.split()[0]][0].most_that_differ
-        is_good = mine["us"] <= min(others) and mine["error"] <= his["error"] * 1.01 and max(differ.values(), default=0) <= limit
-        failed += not is_good
-        table[key] = {"us": mine["us"], "alone_us": others[0], "singly_us": others[1], "error": mine["error"],
-                      "alone_error": his["error"], "bytes_that_differ": differ}
-        shown = " ".join(f"{name} {share:.1e}" for name, share in differ.items() if share)
-        print(f"{'ok  ' if is_good else 'FAIL'} {key}: {mine['us']:.2f} us; vLLM {others[0]:.2f}, one for one {others[1]:.2f}; "
-              f"error {mine['error']:.3e}, vLLM {his['error']:.3e}; bytes that differ: {shown or 'none'}")
-    if args.keep:
-        kept.write_here(args.keep)
-    if args.out:
-        args.out.write_text(json.dumps(table, indent=1))
-    print(f"{'FAIL' if failed else 'PASS'} vllm_rewrites: {failed} of {len(table)} cases")
-    return failed != 0
+        table[key] = compare_sides(report, key, mine, his, {"singly": singly[key]["us"]}, WHAT[key.split()[0]][0].most_that_differ, 0.01)
+    return finish(report, args, kept, table)
 
 
 sys.exit(main())
