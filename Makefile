@@ -71,6 +71,24 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endif
 endef
 
+# What includes more than it holds itself is compiled several files at a time, as one that includes them: the tools, the loader and the
+# tests. So names that are a file's own must differ within a folder. BATCH=1 compiles each file by itself, while one is worked on.
+BATCH ?= 14
+# $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=
+# alone, since it makes the rules.
+batches = $(if $(2),$(call batch,$(1)/$(subst /,_,$(1))_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
+  $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
+batch   = $(eval $(call batch_rule,$(BUILD)/obj/$(1),$(2)))$(BUILD)/obj/$(1).o
+define batch_rule
+$(1).cc: FORCE
+	$(Q)mkdir -p $$(@D)
+	$(Q)printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) >$$@
+$(1).o: $(1).cc | $(SETUP)
+	$$(call say,CXX,$(2))
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(SANITIZE_FLAGS) $$(ROOM_FLAGS) $(DEPFLAGS) -c $$< -o $$@
+endef
+.PHONY: FORCE
+
 include shim/shim.mk
 include loader/loader.mk
 include kernels/kernels.mk

@@ -18,34 +18,17 @@ HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost 
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
 TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0 -fno-function-sections -fno-data-sections)
 
-# Tests are compiled several files at a time: what they include takes longer than they themselves. So names that are
-# a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
-BATCH ?= 14
-# $(1) a name, $(2) sources: their objects. For := alone, since it makes the rules.
-batches = $(if $(2),$(call batch,$(1)_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
-  $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
-batch   = $(eval $(call batch_rule,$(BUILD)/obj/tests/batches/$(1),$(2)))$(BUILD)/obj/tests/batches/$(1).o
-define batch_rule
-$(1).cc: FORCE
-	$(Q)mkdir -p $$(@D)
-	$(Q)printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) >$$@
-$(1).o: $(1).cc | $(SETUP)
-	$$(call say,CXX,$(2))
-	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(SANITIZE_FLAGS) $$(ROOM_FLAGS) $(DEPFLAGS) -c $$< -o $$@
-endef
-.PHONY: FORCE
-
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
 # A sanitized build gets the plain libraries, and the same program runs its command: see `asan`.
 TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
 TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so)
-LOADER_TEST_OBJ := $(call batches,loader,$(LOADER_TEST_SRC))
-TOOLS_TEST_OBJ  := $(call batches,tools,$(filter-out %/fibshim_program.cc,$(TOOLS_TEST_SRC)))
-SHIM_TEST_OBJ   := $(call batches,shim,$(SHIM_TEST_SRC))
+LOADER_TEST_OBJ := $(call batches,tests/loader,$(LOADER_TEST_SRC))
+TOOLS_TEST_OBJ  := $(call batches,tests/tools,$(TOOLS_TEST_SRC))
+SHIM_TEST_OBJ   := $(call batches,tests/shim,$(SHIM_TEST_SRC))
 # Of which one looks at millions of graphs, and so is optimised.
-PLAN_TEST_OBJ   := $(call batches,plan,$(filter-out %/rewrite_rules_test.cc,$(PLAN_TEST_SRC))) $(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o
+PLAN_TEST_OBJ   := $(call batches,tests/plan,$(filter-out %/rewrite_rules_test.cc,$(PLAN_TEST_SRC))) $(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o
 $(SHIM_TEST_OBJ) $(filter-out %/rewrite_rules_test.o,$(PLAN_TEST_OBJ)) $(call TEST_OBJ,$(wildcard tests/support/*.cc)): ROOM_FLAGS = $(TEST_FLAGS)
-$(TOOLS_TEST_OBJ) $(BUILD)/obj/tests/tools/fibshim_program.o: ROOM_FLAGS = $(TEST_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
+$(TOOLS_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 $(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
@@ -75,10 +58,10 @@ TEST_PROGRAMS += $(BUILD)/tests/$(1)
 endef
 
 # With the lint, whose findings stand among the loader's.
-$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(call TEST_OBJ,$(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(LINT_OBJ) $(BUILD)/obj/tools/base/fmt_library.o,$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(PLAN_TEST_OBJ) $(call TEST_OBJ,$(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,$(CONFIG_NAMES)))
-$(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/tools/fibshim_program.cc tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(SHIM_TEST_OBJ) $(call TEST_OBJ,$(wildcard tests/support/*.cc)),$(CLI) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 

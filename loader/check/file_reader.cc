@@ -4,7 +4,7 @@ namespace fibshim {
 namespace {
 
 // Many files may be in memory ahead of their turn, so a larger file is read in its turn.
-constexpr size_t kMaxAheadBytes = 64 << 10;
+constexpr size_t kMaxFileAheadBytes = 64 << 10;
 constexpr size_t kFilesPerThread = 64;
 
 }  // namespace
@@ -33,7 +33,7 @@ void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, 
 // Runs on any thread and reports nothing. Returns null if reading fails.
 std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& folder,
                                                              const std::string& relative) const {
-  auto content = folder.listing.root.read(relative, kMaxAheadBytes);
+  auto content = folder.listing.root.read(relative, kMaxFileAheadBytes);
   if (!content) return nullptr;
   auto file = std::make_unique<JsonFile>(std::move(*content));
   if (folder.manifest) return file;  // do not parse before the signature is checked

@@ -8,7 +8,7 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxAheadBytes = 16 << 20;  // a larger image is not read ahead
+constexpr size_t kMaxImageAheadBytes = 16 << 20;  // a larger image is not read ahead
 constexpr size_t kImagesPerThread = 8;
 constexpr size_t kMostBadEntriesTold = 4;  // per fatbin
 
@@ -401,7 +401,7 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   if (entry != nullptr) return *entry;
   if (!ahead_) {
     ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
-      auto made = read(expected_[i].first, expected_[i].second, kMaxAheadBytes);
+      auto made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
       return made->read_error ? nullptr : std::move(made);
     });
   }

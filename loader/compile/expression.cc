@@ -7,17 +7,18 @@
 #include <cmath>
 
 namespace fibshim {
-namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_char(char c) { return is_name_start(c) || is_digit(c); }
 
 struct OperatorInfo {
   const char* text;
   Op op;
   int precedence;  // higher binds tighter
 };
+
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_name_char(char c) { return is_name_start(c) || is_digit(c); }
 
 constexpr int kComparison = 3;
 constexpr OperatorInfo kBinaryOperators[] = {

@@ -277,7 +277,7 @@ bool is_same(const Value& expected, bool is_floating, bool has_run, int64_t resu
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(expressions) {
   std::string_view rest = as_text(data, size);
   std::string_view text = take_until(&rest, '\0');
 

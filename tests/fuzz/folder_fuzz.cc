@@ -49,7 +49,7 @@ void check_snapshot(const CheckReport& report) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(folder) {
   static std::vector<std::string> before;
   for (const std::string& path : before) unlink((folder().path() + "/" + path).c_str());
   before.clear();

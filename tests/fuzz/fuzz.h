@@ -12,7 +12,15 @@
 #include <string>
 #include <string_view>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+// The function of a target, NAME_fuzz.cc: libFuzzer's, or one of its own name in a program of all of them.
+#ifdef FUZZ_TARGETS
+#define FUZZ_FUNCTION(name) fuzz_##name
+#else
+#define FUZZ_FUNCTION(name) LLVMFuzzerTestOneInput
+#endif
+#define FUZZ_TARGET(name)                                               \
+  extern "C" int FUZZ_FUNCTION(name)(const uint8_t* data, size_t size); \
+  extern "C" int FUZZ_FUNCTION(name)(const uint8_t* data, size_t size)
 
 namespace fibshim::fuzz {
 

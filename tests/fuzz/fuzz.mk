@@ -21,10 +21,8 @@ ifneq ($(findstring fuzzer,$(SANITIZE_MORE)),)
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
-FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) $(wildcard shim/*/image_bytes.cc) $(PLAN_SRC) \
-  $(filter-out tools/commands/% tools/judge/%,$(wildcard tools/*/*.cc)) \
-  $(wildcard $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc))
-FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o)
+FUZZ_READER_OBJ := $(filter-out %/find_object.o,$(LOADER_OBJ)) $(PLAN_OBJ) $(filter-out %/main.o $(BUILD)/obj/tools/commands/% $(CLI_JUDGE_OBJ),$(CLI_OBJ)) \
+  $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)))
 $(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1
 
 $(BUILD)/fuzz/libreaders.a: $(FUZZ_READER_OBJ) tests/fuzz/fuzz.mk
@@ -43,15 +41,14 @@ fuzz-targets: $(FUZZ_TARGETS)
 else
 
 # What the targets read, as the libraries and the CLI have it.
-FUZZ_OBJ := $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o)
-$(FUZZ_OBJ): ROOM_FLAGS = $(TEST_FLAGS) $(FMT_FLAGS) -DLLVMFuzzerTestOneInput=fuzz_$(patsubst %_fuzz.o,%,$(@F))
-$(BUILD)/obj/tests/fuzz/replay_test.o: ROOM_FLAGS = $(TEST_FLAGS) -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
-$(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(CLI_OBJ)) $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc))
+FUZZ_OBJ := $(call batches,tests/fuzz,$(FUZZ_NAMES:%=tests/fuzz/%_fuzz.cc) tests/fuzz/replay_test.cc)
+$(FUZZ_OBJ): ROOM_FLAGS = $(TEST_FLAGS) $(FMT_FLAGS) -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
+$(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(CLI_OBJ)) $(PLAN_OBJ) $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc))
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
 FUZZ_LIBS := $(BUILD)/obj/tests/fuzz/libreaders.a $(LOADER_AR)
-$(eval $(call test_program,fuzz_tests,$(FUZZ_OBJ) $(BUILD)/obj/tests/fuzz/replay_test.o,$(FUZZ_LIBS) $(PRIVATE_LIBELF),$(FUZZ_LIBS) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,fuzz_tests,$(FUZZ_OBJ),$(FUZZ_LIBS) $(PRIVATE_LIBELF),$(FUZZ_LIBS) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 test: $(BUILD)/tests/fuzz_tests
 
 # After the loader's tests of that build: two makes must not work in one folder at once.

@@ -93,7 +93,7 @@ void check_fatbin(std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(images) {
   const std::string_view bytes = as_text(data, size);
   if (size > kRoomBytes) return 0;
   // A copy that ends where the bytes do.

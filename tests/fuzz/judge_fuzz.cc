@@ -117,7 +117,7 @@ void read_records(std::string_view lines) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(judge) {
   if (size == 0) return 0;
   std::string_view rest = as_text(data + 1, size - 1);
   switch (data[0]) {

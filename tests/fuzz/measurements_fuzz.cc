@@ -161,7 +161,7 @@ void read_recording(std::string_view bytes) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(measurements) {
   if (size == 0) return 0;
   const std::string_view rest = as_text(data + 1, size - 1);
   static const std::string counters_file = whole_counters_file();

@@ -121,7 +121,7 @@ std::string with_changed_bytes(const std::string& text, int line, size_t bytes,
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(signatures) {
   if (size == 0) return 0;
   const std::string_view rest = as_text(data + 1, size - 1);
   static const std::string public_text = public_key_text(kKey.pub);

@@ -117,7 +117,7 @@ void check_captures(const SymbolMatch& match, const SymbolEntry& entry, const st
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(symbols) {
   std::string_view rest = as_text(data, size);
   std::vector<std::string_view> lines;
   while (!rest.empty() && lines.size() <= kMaxPatterns) lines.push_back(take_until(&rest, '\n'));

@@ -2,3 +2,4 @@
 #include "loader/read/precompiled.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>

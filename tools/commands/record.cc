@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGatherEvery = std::chrono::seconds(1);
 constexpr int kGatherShare = 20;  // gathering takes at most 1/20 of the time
 
-struct Options {
+struct RecordOptions {
   std::string output;
   std::string summary;
   std::string from;
@@ -62,7 +62,7 @@ struct Options {
 
 class Gatherer {
  public:
-  Gatherer(const Options& options, std::string folder)
+  Gatherer(const RecordOptions& options, std::string folder)
       : options_(options), folder_(std::move(folder)) {}
 
   // Reads what the processes have recorded, and replaces the output if there is more than before.
@@ -94,7 +94,7 @@ class Gatherer {
   const Recording& recording() const { return recording_; }
 
  private:
-  const Options& options_;
+  const RecordOptions& options_;
   std::string folder_;
   Recording recording_;
   uint64_t seen_ = UINT64_MAX;
@@ -174,7 +174,7 @@ sigset_t watched_signals() {
   return set;
 }
 
-[[noreturn]] void become_program(const Options& options, const std::string& folder,
+[[noreturn]] void become_program(const RecordOptions& options, const std::string& folder,
                                  const sigset_t& signals) {
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   const auto name_of = [](SettingId id) { return kSettings[static_cast<size_t>(id)].name; };
@@ -240,7 +240,7 @@ bool make_folder(const std::string& folder) {
 }
 
 // Copies the kept images beside the output. Returns false on failure.
-bool keep_images(const Options& options, const std::string& folder) {
+bool keep_images(const RecordOptions& options, const std::string& folder) {
   const auto kept = move_kept_images(folder, options.output);
   if (!kept) {
     print_message("record", printable(kept.error().message));
@@ -258,7 +258,7 @@ bool keep_images(const Options& options, const std::string& folder) {
 // ---- tensors
 
 // Reads the folders whose patterns tell which launch is a call of which definition.
-bool read_model(const Options& options, FolderModel* model) {
+bool read_model(const RecordOptions& options, FolderModel* model) {
   const std::string config =
       options.config.empty() ? resolve_settings({})[SettingId::config].value : options.config;
   if (config.empty()) {
@@ -276,7 +276,7 @@ bool read_model(const Options& options, FolderModel* model) {
 }
 
 // Writes the plan where the processes look for it. Returns false if there is none.
-bool plan_tensors(const Options& options, const std::string& folder) {
+bool plan_tensors(const RecordOptions& options, const std::string& folder) {
   FolderModel model;
   if (!read_model(options, &model)) return false;
   std::vector<std::string> notes;
@@ -289,7 +289,7 @@ bool plan_tensors(const Options& options, const std::string& folder) {
 }
 
 // Makes the dataset. Returns false if a part of it is missing.
-bool keep_tensors(const Options& options, const std::string& folder) {
+bool keep_tensors(const RecordOptions& options, const std::string& folder) {
   FolderModel model;
   if (!read_model(options, &model)) return false;
   const mode_t before = umask(077);  // the program's own data
@@ -312,7 +312,7 @@ bool keep_tensors(const Options& options, const std::string& folder) {
 }
 
 // Gathers for the last time. Returns false if something could not be read or written.
-bool finish(const Options& options, const std::string& folder, Gatherer* gatherer) {
+bool finish(const RecordOptions& options, const std::string& folder, Gatherer* gatherer) {
   bool is_written = gatherer->gather(true) && keep_images(options, folder);
   if (!options.tensors.empty()) is_written = keep_tensors(options, folder) && is_written;
   const Recording& recording = gatherer->recording();
@@ -338,7 +338,7 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
 }
 
 // Creates the dataset's folder before the program runs: otherwise a recording could be lost.
-bool make_tensors_folder(const Options& options) {
+bool make_tensors_folder(const RecordOptions& options) {
   std::error_code error;
   const mode_t before = umask(077);
   fs::create_directories(options.tensors, error);
@@ -349,7 +349,7 @@ bool make_tensors_folder(const Options& options) {
   return false;
 }
 
-int record_program(const Options& options) {
+int record_program(const RecordOptions& options) {
   std::error_code error;
   if (fs::is_directory(options.output, error)) {
     print_message("record", "{}: cannot write it: it is a folder", printable(options.output));
@@ -384,7 +384,7 @@ int record_program(const Options& options) {
 // ---- the summary
 
 // The folder whose patterns are compared: the named one, else the one that the program used.
-std::string config_of(const Options& options, const Recording& recording) {
+std::string config_of(const RecordOptions& options, const Recording& recording) {
   if (!options.config.empty()) return options.config;
   for (const RecordedProcess& process : recording.processes) {
     if (!process.config.empty() && fs::is_directory(process.config)) return process.config;
@@ -411,7 +411,7 @@ std::map<std::string, std::string> replacements_of(const Snapshot& snapshot) {
   return out;
 }
 
-int summarize(const Options& options) {
+int summarize(const RecordOptions& options) {
   auto recording = read_recording(options.summary);
   if (!recording) {
     print_message("record", "{}: {}", printable(options.summary), printable(recording.error()));
@@ -442,7 +442,7 @@ int summarize(const Options& options) {
   return is_written && summary.recording.refused.empty() ? kExitFine : kExitWrong;
 }
 
-int compare(const Options& options) {
+int compare(const RecordOptions& options) {
   std::vector<Recording> recordings;
   for (const std::string& path : options.compared) {
     auto recording = read_recording(path);
@@ -461,7 +461,7 @@ int compare(const Options& options) {
   return is_written && comparison.is_equal() ? kExitFine : kExitWrong;
 }
 
-int convert(const Options& options) {
+int convert(const RecordOptions& options) {
   if (!fs::is_directory(options.from)) {
     print_message("record", "{}: not a folder of recordings", printable(options.from));
     return kExitWrong;
@@ -481,7 +481,7 @@ int convert(const Options& options) {
 }  // namespace
 
 int record_command(int argc, const char* const* argv) {
-  Options options;
+  RecordOptions options;
   CommandLine line(
       "record", "Records every launch of a program, and ranks the kernels of a recording",
       "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...] | --summary FILE | --compare A B | "

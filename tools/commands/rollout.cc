@@ -32,7 +32,7 @@ constexpr uint64_t kLeastSteps = 20;  // fewer say nothing
 volatile sig_atomic_t g_is_interrupted = 0;
 void interrupt(int) { g_is_interrupted = 1; }
 
-struct Options {
+struct RolloutOptions {
   MoveOptions move;
   std::string shares = "10%,50%,100%";
   std::vector<double> stages;  // percent, rising
@@ -110,7 +110,8 @@ nlohmann::ordered_json json_of(const Watched& watched) {
 
 class Rollout {
  public:
-  Rollout(const Options& options, FileDescriptor folder, std::vector<Unit> units, bool can_share)
+  Rollout(const RolloutOptions& options, FileDescriptor folder, std::vector<Unit> units,
+          bool can_share)
       : options_(options),
         folder_(std::move(folder)),
         units_(std::move(units)),
@@ -439,7 +440,7 @@ class Rollout {
     return true;
   }
 
-  const Options& options_;
+  const RolloutOptions& options_;
   FileDescriptor folder_;
   std::vector<Unit> units_;
   const bool can_share_;
@@ -465,7 +466,7 @@ int fail(const std::string& error) {
   return kExitWrong;
 }
 
-int rollout(const Options& options) {
+int rollout(const RolloutOptions& options) {
   if (!options.move.is_unchecked) {
     if (const std::string fault = fault_of("rollout", options.move); !fault.empty())
       return fail(fault);
@@ -537,7 +538,7 @@ int rollout(const Options& options) {
 }
 
 // "10%,50%,100%", rising. Empty, or what is wrong with it.
-std::string parse_stages(Options* options) {
+std::string parse_stages(RolloutOptions* options) {
   for (std::string_view word : split(options->shares, ',')) {
     if (word.ends_with('%')) word.remove_suffix(1);
     double share = 0;
@@ -555,7 +556,7 @@ std::string parse_stages(Options* options) {
 }  // namespace
 
 int rollout_command(int argc, const char* const* argv) {
-  Options options;
+  RolloutOptions options;
   CommandLine line(
       "rollout",
       "Moves running processes to another config folder a share at a time, and takes "

@@ -20,7 +20,7 @@ namespace {
 
 const SettingInfo& setting_info(SettingId id) { return kSettings[static_cast<size_t>(id)]; }
 
-struct Options {
+struct RunOptions {
   std::string config;
   std::map<SettingId, std::string> settings;  // empty: not given
   bool skips_check = false;
@@ -32,7 +32,7 @@ struct Options {
 };
 
 // Adds an option for a setting whose values are words of a list.
-void add_choice(CommandLine* line, const char* name, SettingId id, Options* options) {
+void add_choice(CommandLine* line, const char* name, SettingId id, RunOptions* options) {
   std::vector<std::string> choices;
   for (const char* choice : setting_info(id).choices) {
     if (choice != nullptr) choices.emplace_back(choice);
@@ -70,7 +70,7 @@ std::string preload_list(const std::string& shim, const char* existing,
 }
 
 // If this returns false, the command must return *exit_code.
-bool parse(int argc, const char* const* argv, Options* options, int* exit_code) {
+bool parse(int argc, const char* const* argv, RunOptions* options, int* exit_code) {
   CommandLine line("run", "Runs a program under the shim", "[OPTIONS] [--] COMMAND [ARGUMENTS...]",
                    "the program's own; 1 the folder or the installation is wrong, and nothing was "
                    "run; 2 wrong usage; 126 the program cannot be run or preloaded; 127 it was not "
@@ -202,7 +202,7 @@ int print_env(const Variables& variables, const std::string& format) {
 }  // namespace
 
 int run_command(int argc, const char* const* argv) {
-  Options options;
+  RunOptions options;
   if (int exit_code = 0; !parse(argc, argv, &options, &exit_code)) return exit_code;
   if (options.config.empty()) {
     const char* const from_environment = getenv(setting_info(SettingId::config).name);

@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kConnectionTime{10};  // from the first byte to t
 constexpr uint32_t kMaxHeaderBytes = 8192;
 constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 
-struct Options {
+struct ServeOptions {
   std::string folder;
   PrometheusOptions prometheus;
 };
@@ -45,7 +45,7 @@ struct Answer {
 
 constexpr char kPlain[] = "text/plain; charset=utf-8";
 
-Answer metrics(const Options& options) {
+Answer metrics(const ServeOptions& options) {
   delete_old_counters(options.folder);
   const auto folder = read_counters_folder(options.folder);
   if (!folder) {
@@ -57,7 +57,7 @@ Answer metrics(const Options& options) {
           prometheus_text(*folder, options.prometheus)};
 }
 
-Answer answer(const Options& options, http::verb method, std::string_view target) {
+Answer answer(const ServeOptions& options, http::verb method, std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   const bool is_known = path == "/metrics" || path == "/healthz" || path == "/";
   if (!is_known) return {http::status::not_found, kPlain, "not found\n"};
@@ -74,7 +74,7 @@ std::string_view view_of(beast::string_view text) { return {text.data(), text.si
 // One connection with one request and one answer. It lives until both are done or its time is up.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Tcp::socket socket, const Options& options, std::shared_ptr<void> place)
+  Connection(Tcp::socket socket, const ServeOptions& options, std::shared_ptr<void> place)
       : stream_(std::move(socket)), options_(options), place_(std::move(place)) {
     parser_.header_limit(kMaxHeaderBytes);
     // No body is ever read. (boost::none, for no limit, refuses all of them in Boost 1.74.)
@@ -143,13 +143,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<http::response_serializer<http::string_body>> serializer_;
   char rest_[1024];
   size_t drained_ = 0;
-  const Options& options_;
+  const ServeOptions& options_;
   std::shared_ptr<void> place_;  // released with the connection
 };
 
 class Server {
  public:
-  Server(asio::io_context* context, const Tcp::endpoint& endpoint, const Options& options)
+  Server(asio::io_context* context, const Tcp::endpoint& endpoint, const ServeOptions& options)
       : acceptor_(*context, endpoint, /*reuse_addr=*/true), retry_(*context), options_(options) {}
 
   Tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
@@ -190,7 +190,7 @@ class Server {
 
   Tcp::acceptor acceptor_;
   asio::steady_timer retry_;
-  const Options& options_;
+  const ServeOptions& options_;
   size_t connections_ = 0;
   bool is_accepting_ = false;
   bool is_stopped_ = false;
@@ -218,7 +218,7 @@ std::optional<Tcp::endpoint> parse_address(const std::string& text) {
   return Tcp::endpoint(address, port);
 }
 
-int serve(const Options& options, const std::string& listen, const Tcp::endpoint& endpoint) {
+int serve(const ServeOptions& options, const std::string& listen, const Tcp::endpoint& endpoint) {
   asio::io_context context(1);
   std::optional<Server> server;
   try {
@@ -251,7 +251,7 @@ int serve(const Options& options, const std::string& listen, const Tcp::endpoint
 }  // namespace
 
 int serve_command(int argc, const char* const* argv) {
-  Options options;
+  ServeOptions options;
   CommandLine line("serve", "The counters over HTTP, for Prometheus to scrape", "[OPTIONS]",
                    "0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
   std::string listen = "127.0.0.1:9464";

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds kMostWait{30};
 
-struct Options {
+struct ShadowOptions {
   std::string rate;
   std::string definition = "*";
   MoveOptions choice;  // of processes
@@ -19,7 +19,7 @@ struct Options {
   uint32_t interval = 0;
 };
 
-nlohmann::ordered_json to_json(const Options& options, const std::vector<MoveResult>& results,
+nlohmann::ordered_json to_json(const ShadowOptions& options, const std::vector<MoveResult>& results,
                                const std::string& error) {
   nlohmann::ordered_json out;
   out["version"] = 1;
@@ -36,13 +36,13 @@ nlohmann::ordered_json to_json(const Options& options, const std::vector<MoveRes
   return out;
 }
 
-int fail(const Options& options, const std::string& error) {
+int fail(const ShadowOptions& options, const std::string& error) {
   print_message("shadow", printable(error));
   if (options.wants_json) (void)print_json(to_json(options, {}, error));
   return kExitWrong;
 }
 
-int shadow(const Options& options) {
+int shadow(const ShadowOptions& options) {
   const std::string& folder = options.choice.stats_dir;
   const auto deadline = ControlClock::now() + kMostWait;
   const auto right = AskingRight::acquire(folder, deadline);
@@ -75,7 +75,7 @@ int shadow(const Options& options) {
 }  // namespace
 
 int shadow_command(int argc, const char* const* argv) {
-  Options options;
+  ShadowOptions options;
   CommandLine line(
       "shadow", "Has running processes compare solutions with originals", "[OPTIONS] RATE",
       "0 all do as asked; 1 there is no such process, or one does not; 2 wrong usage.");

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kJsonVersion = 1;
 
-struct Options {
+struct StatsOptions {
   std::string folder;
   LaunchFilter filter;
   std::string group_by;  // empty: every name on its own
@@ -37,7 +37,7 @@ struct Options {
 };
 
 // What is printed: the folder, and how fast the counts grew where that was asked for.
-struct Reading {
+struct CountsReading {
   CountersFolder folder;
   std::optional<std::chrono::duration<double>> elapsed;  // since `earlier`
   std::map<LaunchKey, LaunchNumbers> earlier;
@@ -48,7 +48,7 @@ double per_second(uint64_t now, uint64_t before, std::chrono::duration<double> e
   return now > before ? static_cast<double>(now - before) / elapsed.count() : 0;
 }
 
-double rate_of(const LaunchRow& row, const Reading& reading) {
+double rate_of(const LaunchRow& row, const CountsReading& reading) {
   const auto at = reading.earlier.find(row.key);
   return per_second(row.numbers.executions, at == reading.earlier.end() ? 0 : at->second.executions,
                     *reading.elapsed);
@@ -66,7 +66,7 @@ bool has_choices(const std::vector<LaunchRow>& rows) {
   });
 }
 
-std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates) {
+std::string rows_table(const std::vector<LaunchRow>& rows, const CountsReading* rates) {
   std::set<std::pair<std::string, std::string>> configs;
   std::set<int32_t> devices;
   for (const LaunchRow& row : rows) {
@@ -144,7 +144,7 @@ std::string reasons(const std::map<uint32_t, LaunchNumbers>& totals) {
   return out;
 }
 
-LaunchGroups groups_of(const Reading& reading, const Options& options) {
+LaunchGroups groups_of(const CountsReading& reading, const StatsOptions& options) {
   LaunchGroups groups = group_launches(reading.folder.processes, group_by_named(options.group_by));
   if (reading.elapsed) add_rates(reading.earlier_groups, *reading.elapsed, &groups);
   return groups;
@@ -188,9 +188,9 @@ std::string process_heading(const ProcessCounters& process) {
   return out;
 }
 
-std::string to_table(const Reading& reading, const Options& options) {
+std::string to_table(const CountsReading& reading, const StatsOptions& options) {
   const std::vector<ProcessCounters>& processes = reading.folder.processes;
-  const Reading* const rates = reading.elapsed ? &reading : nullptr;
+  const CountsReading* const rates = reading.elapsed ? &reading : nullptr;
   std::string out;
   if (options.is_per_process) {
     for (const ProcessCounters& process : processes) {
@@ -219,7 +219,8 @@ std::string to_table(const Reading& reading, const Options& options) {
 
 // ---- JSON
 
-nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Reading* rates) {
+nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows,
+                                    const CountsReading* rates) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const LaunchRow& row : rows) {
     nlohmann::ordered_json item;
@@ -250,7 +251,8 @@ nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows,
   return out;
 }
 
-nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Options& options) {
+nlohmann::ordered_json process_to_json(const ProcessCounters& process,
+                                       const StatsOptions& options) {
   nlohmann::ordered_json out;
   out["pid"] = process.pid;
   out["start_time"] = process.start_time;
@@ -285,7 +287,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
   return out;
 }
 
-nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
+nlohmann::ordered_json to_json(const CountsReading& reading, const StatsOptions& options) {
   const CountersFolder& folder = reading.folder;
   const std::vector<LaunchRow> rows = sorted_rows(counts_of(folder.processes));
   nlohmann::ordered_json out;
@@ -317,7 +319,7 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
 
 // ----
 
-int clear(const Options& options) {
+int clear(const StatsOptions& options) {
   const auto clearing = clear_ended_counters(options.folder);
   if (!clearing) {
     print_message("stats", "{}: {}", printable(options.folder), clearing.error());
@@ -334,7 +336,7 @@ int clear(const Options& options) {
 }
 
 // Reads the folder and leaves what is wanted. Nothing, with a message, when it cannot be read.
-std::optional<CountersFolder> read_wanted(const Options& options, bool* has_all) {
+std::optional<CountersFolder> read_wanted(const StatsOptions& options, bool* has_all) {
   auto folder = read_counters_folder(options.folder);
   if (!folder) {
     print_message("stats", "{}: {}", printable(options.folder), folder.error());
@@ -356,8 +358,8 @@ std::optional<CountersFolder> read_wanted(const Options& options, bool* has_all)
 }
 
 // Two readings where rates are wanted, else one.
-std::optional<Reading> read_counts(const Options& options, bool* has_all) {
-  Reading out{};
+std::optional<CountsReading> read_counts(const StatsOptions& options, bool* has_all) {
+  CountsReading out{};
   const bool wants_rates = options.rate_seconds > 0;
   if (wants_rates) {
     const auto first = read_wanted(options, has_all);
@@ -374,13 +376,13 @@ std::optional<Reading> read_counts(const Options& options, bool* has_all) {
   return out;
 }
 
-std::string to_text(const Reading& reading, const Options& options) {
+std::string to_text(const CountsReading& reading, const StatsOptions& options) {
   if (options.wants_json) return json_text(to_json(reading, options));
   if (options.wants_prometheus) return prometheus_text(reading.folder, options.prometheus);
   return reading.folder.processes.empty() ? "" : to_table(reading, options);
 }
 
-std::string conflict_in(const Options& options) {
+std::string conflict_in(const StatsOptions& options) {
   if (options.wants_json + options.wants_prometheus + options.clears > 1) {
     return "--json, --prometheus and --clear exclude each other";
   }
@@ -406,7 +408,7 @@ std::string conflict_in(const Options& options) {
 }
 
 // What could not be read, and why nothing was found.
-void report_gaps(const CountersFolder& folder, const Options& options) {
+void report_gaps(const CountersFolder& folder, const StatsOptions& options) {
   for (const RefusedFile& refused : folder.refused) {
     print_message("stats", "{}/{}: {}", printable(options.folder), printable(refused.file),
                   printable(refused.reason));
@@ -433,7 +435,7 @@ void report_gaps(const CountersFolder& folder, const Options& options) {
 
 // Nothing, with a message, where there is nothing to compare.
 std::optional<std::vector<SideGroup>> find_sides(const CountersFolder& folder,
-                                                 const Options& options) {
+                                                 const StatsOptions& options) {
   if (!options.earlier.empty()) {
     auto group = compare_with_earlier(folder.processes, options.filter, options.earlier);
     if (group) return std::vector{std::move(*group)};
@@ -446,7 +448,7 @@ std::optional<std::vector<SideGroup>> find_sides(const CountersFolder& folder,
   return std::nullopt;
 }
 
-int compare(const CountersFolder& folder, const Options& options) {
+int compare(const CountersFolder& folder, const StatsOptions& options) {
   const auto groups = find_sides(folder, options);
   if (!groups) return kExitWrong;
   const bool is_written = write_output(
@@ -458,7 +460,7 @@ int compare(const CountersFolder& folder, const Options& options) {
 }  // namespace
 
 int stats_command(int argc, const char* const* argv) {
-  Options options;
+  StatsOptions options;
   CommandLine line(
       "stats", "What happened to the launches of all processes under the shim", "[OPTIONS] [FILE]",
       "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "

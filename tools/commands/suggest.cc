@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct SuggestOptions {
   std::string recording;
   std::string kernel;
   std::string folder;
@@ -40,7 +40,7 @@ nlohmann::json match_of(const std::string& pattern) {
 // Suggests names with a number if the folder uses the plain one for another kernel, that is, if its
 // pattern there has another "match".
 Suggestion suggest_free_name(const Recording& recording, const KernelRecord& kernel,
-                             const Options& options) {
+                             const SuggestOptions& options) {
   constexpr unsigned kMostOfOneName = 1000;
   for (unsigned number = 1;; ++number) {
     Suggestion suggestion = suggest(recording, kernel, options.name, number);
@@ -61,7 +61,7 @@ bool is_written_kernel(const fs::path& path) {
 
 // Returns true if all files were written, except for a kernel that somebody has written. If a file
 // exists already, writes none, unless --force is given.
-bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
+bool write_files(const std::vector<SuggestedFile>& files, const SuggestOptions& options) {
   (void)umask(umask(0) | 022);  // files that others can write are not trusted
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
@@ -102,7 +102,7 @@ std::string words_of(const FittingLaunches& count) {
 }
 
 bool print_result(const Suggestion& suggestion, const std::optional<FittingLaunches>& fitting,
-                  const Options& options) {
+                  const SuggestOptions& options) {
   const std::string build =
       fmt::format("{}/solutions/{}/build.sh", options.folder, suggestion.definition_name);
   if (options.wants_json) {
@@ -139,7 +139,7 @@ bool print_result(const Suggestion& suggestion, const std::optional<FittingLaunc
 }  // namespace
 
 int suggest_command(int argc, const char* const* argv) {
-  Options options;
+  SuggestOptions options;
   CommandLine line("suggest", "Begins a config folder for a kernel that was recorded",
                    "[OPTIONS] -o DIR FILE KERNEL",
                    "0 fine; 1 the recording cannot be read, has no such kernel, or a file is there "

@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kDefaultWaitSeconds = 30;
 
-struct Options {
+struct SwapOptions {
   MoveOptions move;
   bool is_off = false;
   bool is_on = false;
@@ -36,7 +36,7 @@ struct Options {
 };
 
 // The folder that the process is to use; empty: none.
-std::string destination_of(const ProcessCounters& process, const Options& options) {
+std::string destination_of(const ProcessCounters& process, const SwapOptions& options) {
   const FolderInForce& folder = process.folder;
   if (options.is_off) return "";
   if (!options.move.folder.empty()) return options.move.folder;
@@ -146,7 +146,7 @@ bool is_link(const std::string& path) {
 // Returns each such value once, with its new link if --link asks for one. Fails if a link cannot be
 // repointed.
 tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
-    const std::vector<ProcessCounters>& processes, const Options& options) {
+    const std::vector<ProcessCounters>& processes, const SwapOptions& options) {
   std::set<std::tuple<std::string, std::string, uid_t>> configs;
   for (const ProcessCounters& process : processes) {
     const std::string target = destination_of(process, options);
@@ -190,7 +190,7 @@ bool repoint_stale_configs(std::vector<StaleConfig>* configs) {
   return is_done;
 }
 
-std::string destination(const Options& options) {
+std::string destination(const SwapOptions& options) {
   return options.is_off        ? "off"
          : options.is_on       ? "on"
          : options.is_rollback ? "rollback"
@@ -198,7 +198,7 @@ std::string destination(const Options& options) {
 }
 
 // "from DIR to DIR". The first folder comes from the counters, which were read before the move.
-std::string move_text(const ProcessCounters& process, const Options& options) {
+std::string move_text(const ProcessCounters& process, const SwapOptions& options) {
   const FolderInForce& folder = process.folder;
   const std::string target = destination_of(process, options);
   return fmt::format("from {} to {}",
@@ -209,7 +209,7 @@ std::string move_text(const ProcessCounters& process, const Options& options) {
 }
 
 std::string to_text(const std::vector<ProcessCounters>& processes,
-                    const std::vector<MoveResult>& results, const Options& options) {
+                    const std::vector<MoveResult>& results, const SwapOptions& options) {
   std::string out;
   for (size_t i = 0; i < results.size(); ++i) {
     const MoveResult& result = results[i];
@@ -231,7 +231,7 @@ std::string to_text(const std::vector<ProcessCounters>& processes,
 }
 
 // `error`: why no process was asked; empty otherwise.
-nlohmann::ordered_json to_json(const Options& options,
+nlohmann::ordered_json to_json(const SwapOptions& options,
                                const std::vector<ProcessCounters>& processes,
                                const std::vector<MoveResult>& results, const std::string& error) {
   nlohmann::ordered_json out;
@@ -253,7 +253,7 @@ nlohmann::ordered_json to_json(const Options& options,
 }
 
 // Ends a call that asks no process.
-int fail(const Options& options, const std::string& error) {
+int fail(const SwapOptions& options, const std::string& error) {
   print_message("swap", printable(error));
   if (options.wants_json) (void)print_json(to_json(options, {}, {}, error));
   return kExitWrong;
@@ -261,7 +261,7 @@ int fail(const Options& options, const std::string& error) {
 
 // The results of a dry run.
 std::vector<MoveResult> results_of_dry_run(const std::vector<ProcessCounters>& processes,
-                                           const Options& options) {
+                                           const SwapOptions& options) {
   std::vector<MoveResult> out;
   for (const ProcessCounters& process : processes) {
     const FolderInForce& folder = process.folder;
@@ -287,7 +287,7 @@ std::vector<MoveResult> results_of_dry_run(const std::vector<ProcessCounters>& p
 }
 
 std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessCounters>& processes,
-                            const Options& options, ControlClock::time_point deadline) {
+                            const SwapOptions& options, ControlClock::time_point deadline) {
   const AskTarget target = options.is_off        ? AskTarget::off
                            : options.is_on       ? AskTarget::on
                            : options.is_rollback ? AskTarget::back
@@ -299,13 +299,13 @@ std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessC
 
 // True if the result is a success. A process that ends meanwhile needs no move, unless it is a rank
 // of a job: then the job has not moved.
-bool is_fine(const MoveResult& result, const ProcessCounters& process, const Options& options) {
+bool is_fine(const MoveResult& result, const ProcessCounters& process, const SwapOptions& options) {
   return result.state == MoveState::moved || result.state == MoveState::asked ||
          result.state == MoveState::would_move || result.state == MoveState::would_stay ||
          (result.state == MoveState::dead && process.is_alive && options.move.job.empty());
 }
 
-int swap(const Options& options) {
+int swap(const SwapOptions& options) {
   if (!options.move.folder.empty() && !options.move.is_unchecked) {
     const std::string fault = fault_of("swap", options.move);
     if (!fault.empty() && options.wants_json) (void)print_json(to_json(options, {}, {}, fault));
@@ -346,7 +346,7 @@ int swap(const Options& options) {
 }
 
 // A message if options exclude each other or one is missing; else empty.
-const char* conflict_in(const Options& options) {
+const char* conflict_in(const SwapOptions& options) {
   const int targets =
       !options.move.folder.empty() + options.is_off + options.is_on + options.is_rollback;
   if (targets == 0) return "name a folder, or --off, --on or --rollback";
@@ -359,7 +359,7 @@ const char* conflict_in(const Options& options) {
   return "";
 }
 
-bool parse_wait(Options* options) {
+bool parse_wait(SwapOptions* options) {
   // A repointed link stays, so all processes must have moved first.
   if (options->wait.empty() && (options->wants_link || !options->move.job.empty())) {
     options->wait = fmt::format("{}", kDefaultWaitSeconds);
@@ -374,7 +374,7 @@ bool parse_wait(Options* options) {
 }  // namespace
 
 int swap_command(int argc, const char* const* argv) {
-  Options options;
+  SwapOptions options;
   CommandLine line(
       "swap", "Moves running processes to another config folder",
       "[OPTIONS] DIR | --off | --on | --rollback",

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-struct Options {
+struct TopOptions {
   std::string folder;
   LaunchFilter filter;
   GroupBy by = GroupBy::definition;
@@ -68,7 +68,7 @@ class Signals {
 // Reads the folder repeatedly, and computes the rates since the reading before.
 class Readings {
  public:
-  explicit Readings(const Options& options) : options_(options) {}
+  explicit Readings(const TopOptions& options) : options_(options) {}
 
   // Returns why the folder cannot be read, or "".
   std::string read() {
@@ -93,13 +93,13 @@ class Readings {
   }
 
  private:
-  const Options& options_;
+  const TopOptions& options_;
   std::optional<CountersFolder> before_, now_;
   Seconds elapsed_{0};
   Clock::time_point taken_;
 };
 
-std::string summary(const Readings& readings, const Options& options) {
+std::string summary(const Readings& readings, const TopOptions& options) {
   const LaunchGroups groups = readings.groups(options.by);
   LaunchNumbers all, hits;
   uint64_t errors = 0;
@@ -186,7 +186,7 @@ std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows
 
 // ---- what is shown
 
-std::vector<std::string> screen_lines(const Readings& readings, const Options& options,
+std::vector<std::string> screen_lines(const Readings& readings, const TopOptions& options,
                                       const ScreenSize& size, bool has_colours) {
   const auto in = [has_colours](const char* code, const std::string& text) {
     return has_colours ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
@@ -220,7 +220,7 @@ std::vector<std::string> screen_lines(const Readings& readings, const Options& o
   return out;
 }
 
-std::string block(const Readings& readings, const Options& options) {
+std::string block(const Readings& readings, const TopOptions& options) {
   const std::time_t now = std::time(nullptr);
   std::string out =
       fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}\n", fmt::gmtime(now), summary(readings, options));
@@ -229,7 +229,7 @@ std::string block(const Readings& readings, const Options& options) {
   return out + "\n";
 }
 
-std::string reading_line(const Readings& readings, const Options& options) {
+std::string reading_line(const Readings& readings, const TopOptions& options) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   nlohmann::ordered_json out;
@@ -252,7 +252,7 @@ enum class Step : uint8_t { read, redraw, quit };
 
 class Top {
  public:
-  explicit Top(const Options& options) : options_(options), readings_(options_) {}
+  explicit Top(const TopOptions& options) : options_(options), readings_(options_) {}
 
   int run() {
     if (has_screen() && !options_.wants_json) screen_.emplace();
@@ -325,7 +325,7 @@ class Top {
     return show();
   }
 
-  Options options_;
+  TopOptions options_;
   Signals signals_;
   Readings readings_;
   std::optional<Screen> screen_;
@@ -335,7 +335,7 @@ class Top {
 }  // namespace
 
 int top_command(int argc, const char* const* argv) {
-  Options options;
+  TopOptions options;
   std::string by = kGroupBys[0].name;
   CommandLine line(
       "top", "Live view of what happens to the launches", "[OPTIONS]",

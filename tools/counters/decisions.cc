@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostNames = 4;  // in a line for people
+constexpr size_t kMostShownNames = 4;  // in a line for people
 
 // Adds the shapes of a decision to those that are there.
 void add_decision(const Decision& decision, const Shapes& shapes, Decisions* out) {
@@ -99,7 +99,7 @@ std::map<std::string, std::vector<std::string>> fingerprints_of(const SideGroup&
 }
 
 std::string names_text(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kMostNames);
+  const size_t shown = std::min(names.size(), kMostShownNames);
   std::string text = fmt::format(
       "{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
   return printable(

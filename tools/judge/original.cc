@@ -21,7 +21,7 @@ using tools::KernelRecord;
 using tools::ParamRecord;
 
 constexpr size_t kMostGeometries = 16;
-constexpr size_t kMostCases = 24;
+constexpr size_t kMostOriginalCases = 24;
 constexpr int64_t kMostBytes = int64_t{512} << 20;  // of one case's tensors
 // Used if no address was recorded. It is aligned, so that patterns that require alignment fit.
 constexpr uint64_t kSomeAddress = kLowestAddress * 2;
@@ -149,7 +149,7 @@ class RecordedOriginal {
   void add_case(const RecordedLaunch& launch, const Geometries& geometries,
                 std::vector<Workload>* cases, std::set<std::string>* known,
                 std::string* why) const {
-    if (cases->size() == kMostCases) return;
+    if (cases->size() == kMostOriginalCases) return;
     DescribedLaunch described(pattern_, &launch);
     described.set_symbol(kernel_.symbol, match_);
     std::string reason;

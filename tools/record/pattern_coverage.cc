@@ -11,6 +11,7 @@
 #include "loader/compile/snapshot_builder.h"
 #include "shim/plan/fit.h"
 #include "tools/base/terminal.h"
+#include "tools/record/pattern_fit.h"
 
 namespace fibshim::tools {
 namespace {
@@ -35,18 +36,10 @@ bool fits_symbol(const SymbolMatcher& matcher, uint32_t pattern, std::string_vie
                      [&](const SymbolMatch& match) { return match.pattern == pattern; });
 }
 
-// Of "xxh128:" or "code:" and 32 digits; 0: not known.
-ImageHash image_hash(const std::string& text) {
-  if (text.empty()) return {};
-  const std::string digits = text.substr(text.find(':') + 1);
-  return {std::stoull(digits.substr(16), nullptr, 16),
-          std::stoull(digits.substr(0, 16), nullptr, 16)};
-}
-
 Fit fit_of(const Snapshot& snapshot, const Pattern& pattern, const KnownKernel& kernel) {
   std::vector<Param> params;
   for (const auto& [offset, size] : kernel.params) params.push_back({offset, size});
-  const ImageHashes image = {image_hash(kernel.image), image_hash(kernel.code)};
+  const ImageHashes image = hashes_of(kernel.image, kernel.code);
   return fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
                      kernel.image.empty() && kernel.code.empty() ? nullptr : &image);
 }

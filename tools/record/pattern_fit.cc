@@ -13,7 +13,6 @@ std::string sizes_text(const std::vector<uint32_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-// Parses "xxh128:" or "code:" and 32 digits.
 ImageHash image_hash(const std::string& text) {
   if (text.empty()) return {};
   const std::string digits = text.substr(text.find(':') + 1);
@@ -31,7 +30,7 @@ std::string misfit(const Snapshot& snapshot, const Pattern& pattern, const Kerne
     own.push_back(param.size);
   }
   const bool has_image = !kernel.image.empty();
-  const ImageHashes image = {image_hash(kernel.image), image_hash(kernel.code)};
+  const ImageHashes image = hashes_of(kernel.image, kernel.code);
   switch (fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
                       has_image ? &image : nullptr)) {
     case Fit::fits: return "";
@@ -67,6 +66,10 @@ std::string reasons(const KernelRecord& kernel) {
 }
 
 }  // namespace
+
+ImageHashes hashes_of(const std::string& image, const std::string& code) {
+  return {image_hash(image), image_hash(code)};
+}
 
 std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecord& kernel) {
   const SymbolMatcher& matcher = matcher_of(&snapshot);

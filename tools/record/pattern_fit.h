@@ -14,6 +14,9 @@ struct PatternFit {
   SymbolMatch match;
 };
 
+// Of the texts that recordings and lists of kernels have: "xxh128:" or "code:" and 32 digits, or nothing.
+ImageHashes hashes_of(const std::string& image, const std::string& code);
+
 // All patterns whose symbol fits, in the order in which the shim tries them.
 std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecord& kernel);
 

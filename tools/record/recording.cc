@@ -4,12 +4,6 @@
 #include <tuple>
 
 namespace fibshim::tools {
-namespace {
-
-void add_to(uint64_t* sum, uint64_t value) { *sum = saturating_add(*sum, value); }
-
-}  // namespace
-
 void GeometryCounts::add(const GeometryCounts& more) {
   add_to(&launches, more.launches);
   add_to(&nodes, more.nodes);

@@ -11,6 +11,9 @@
 
 namespace fibshim::tools {
 
+// Stops at the largest number.
+inline void add_to(uint64_t* sum, uint64_t value) { *sum = saturating_add(*sum, value); }
+
 struct Times {
   uint64_t count = 0;
   uint64_t sum_ns = 0;

@@ -13,8 +13,6 @@
 namespace fibshim::tools {
 namespace {
 
-void add_to(uint64_t* sum, uint64_t value) { *sum = saturating_add(*sum, value); }
-
 Times times_of(const RecordedTimes& times) {
   return {times.count, times.sum_ns, times.shortest_ns, times.longest_ns};
 }

@@ -2,7 +2,7 @@
 # page) and, through the CLI and the simulated driver, solutions that are wrong in one way each.
 
 JUDGE_OBJ      := $(filter-out %/tools/main.o,$(CLI_OBJ)) $(PLAN_OBJ)
-JUDGE_TEST_OBJ := $(call batches,judge,$(wildcard tests/tools/judge/*_test.cc))
+JUDGE_TEST_OBJ := $(call batches,tests/tools/judge,$(wildcard tests/tools/judge/*_test.cc) tests/tools/fibshim_program.cc)
 JUDGED_CUBIN   := $(BUILD)/tests/data/judged_kernels.sm_90.cubin
 JUDGED_HOST    := $(BUILD)/tests/data/libjudged_kernels.so
 
@@ -18,5 +18,5 @@ $(JUDGED_HOST): $(BUILD)/obj/tests/tools/judge/judged_kernels.o $(BUILD)/obj/too
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -shared -o $@ $^ -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
 
-$(eval $(call test_program,judge_tests,$(JUDGE_TEST_OBJ) $(call TEST_OBJ,tests/tools/fibshim_program.cc tests/support/process.cc),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,judge_tests,$(JUDGE_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 test: $(BUILD)/tests/judge_tests
