@@ -12,7 +12,7 @@ CONFORM_TESTS := $(BUILD)/tests/conformance_tests
 
 CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc graph_program.cc graph_steps.cc) \
   $(wildcard tests/conformance/hosts/*_cases.cc)
-CONFORM_TEST_OBJ := $(call batches,conformance,$(wildcard tests/conformance/*.cc))
+CONFORM_TEST_OBJ := $(call batches,tests/conformance,$(wildcard tests/conformance/*.cc))
 
 # ---- images: conform, conform_other (what modules hold), conform_curated (the replacements)
 
@@ -24,7 +24,7 @@ $(CONFORM)/$(1): tests/conformance/hosts/$(or $(3),conform_kernels.cu) tests/con
 	$(Q)mkdir -p $$(@D)
 	$(Q)$(NVCC) -O2 -I. $(2) $$< -o $$@
 endef
-$(eval $(call conform_image,conform.fatbin,-fatbin --no-compress $(EVERY_SM)))
+$(eval $(call fatbin_of,CONFORM_IMAGES,$(CONFORM)/conform,$(TEST_SMS:%=$(CONFORM)/conform.sm_%.cubin)))
 $(eval $(call conform_image,conform_other.fatbin,-fatbin --no-compress $(EVERY_SM) -DCONFORM_OTHER))
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,conform.sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,kernels/conform/conform_curated.sm_$(sm).cubin,-cubin -arch=sm_$(sm) -DCONFORM_CURATED)))
@@ -52,7 +52,11 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them
 
-CONFORM_OBJ  := $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/%.o)
+# Only those that make up programs and graphs have much to do.
+CONFORM_BUSY  := $(addprefix tests/conformance/hosts/,random_cases.cc random_graph_cases.cc graph_program.cc soak_cases.cc)
+# linked.cc is linked with host.cc, too.
+CONFORM_ALONE := $(CONFORM_BUSY) tests/conformance/hosts/host.cc
+CONFORM_OBJ  := $(CONFORM_ALONE:%.cc=$(BUILD)/obj/%.o) $(call batches,tests/conformance/hosts,$(filter-out $(CONFORM_ALONE),$(CONFORM_HOST_SRC)))
 CONFORM_LINK := -static-libstdc++ -static-libgcc -lpthread -ldl
 
 # What libcudart may ask cuGetProcAddress for: each version of each function in cudaTypedefs.h.
@@ -61,10 +65,9 @@ $(CONFORM)/include/conform_questions.def: tests/conformance/conformance.mk | $(S
 	$(Q)mkdir -p $(@D)
 	$(Q)sed -nE 's/^typedef .*\*PFN_(cu[A-Za-z0-9]+)_v([0-9]+)(_ptsz|_ptds)?\).*/QUESTION(\1, \2)/p' \
 	  $(CUDA_INCLUDE)/cudaTypedefs.h | sort -u >$@
-# Only those that make up programs and graphs have much to do.
-$(filter-out %/random_cases.o %/random_graph_cases.o %/graph_program.o %/soak_cases.o,$(CONFORM_OBJ)): ROOM_FLAGS = $(TEST_FLAGS)
-$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: $(CONFORM)/include/conform_questions.def
-$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = $(TEST_FLAGS) -I$(CONFORM)/include
+$(CONFORM_BUSY:%.cc=$(BUILD)/obj/%.o): ROOM_FLAGS = -O1 -g0
+$(filter-out $(CONFORM_BUSY:%.cc=$(BUILD)/obj/%.o),$(CONFORM_OBJ)): ROOM_FLAGS = $(TEST_FLAGS) -I$(CONFORM)/include
+$(filter $(BUILD)/obj/tests/conformance/hosts/tests_%,$(CONFORM_OBJ)): $(CONFORM)/include/conform_questions.def
 
 $(CONFORM)/conform: $(CONFORM_OBJ)
 	$(call say,LINK,$@)

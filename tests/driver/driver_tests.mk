@@ -12,8 +12,8 @@ TEST_SMS := 80 90 100
 
 SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
-SIM_OBJ      := $(call batches,driver,$(SIM_SRC))
-CONTRACT_OBJ := $(call batches,contract,$(CONTRACT_SRC))
+SIM_OBJ      := $(call batches,tests/driver,$(SIM_SRC))
+CONTRACT_OBJ := $(call batches,tests/driver/contract,$(CONTRACT_SRC))
 $(CONTRACT_OBJ): ROOM_FLAGS = $(TEST_FLAGS)
 
 SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
@@ -47,14 +47,21 @@ $(BUILD)/tests/data/$(1): $(2) | $(SETUP)
 	$(Q)$(NVCC) -O2 $(3) $$< -o $$@
 endef
 EVERY_SM := $(foreach sm,$(TEST_SMS),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm))
+# $(1) a list that it goes into, $(2) NAME of NAME.fatbin, $(3) the cubins in it, X.sm_80.cubin and so on: nvcc would compile them again.
+define fatbin_of
+$(1) += $(2).fatbin
+$(2).fatbin: $(3)
+	$$(call say,FATBIN,$$@)
+	$(Q)$$(dir $$(NVCC))fatbinary --create=$$@ -64 -compress=false $(foreach cubin,$(3),--image3=kind=elf$(comma)sm=$(patsubst .sm_%,%,$(suffix $(basename $(cubin))))$(comma)file=$(cubin))
+endef
 define test_images
 $(foreach sm,$(TEST_SMS),$(eval $(call test_image,$(1).sm_$(sm).cubin,$(2),-cubin -arch=sm_$(sm))))
-$(eval $(call test_image,$(1).fatbin,$(2),-fatbin --no-compress $(EVERY_SM)))
+$(eval $(call fatbin_of,TEST_IMAGES,$(BUILD)/tests/data/$(1),$(TEST_SMS:%=$(BUILD)/tests/data/$(1).sm_%.cubin)))
 endef
 $(call test_images,contract,tests/driver/contract/contract_kernels.cu)
 $(call test_images,renamed,tests/driver/contract/renamed_kernels.cu)
 $(call test_images,engine_kernels,tests/shim/hosts/engine_kernels.cu)
-$(eval $(call test_image,engine_kernels.only_sm_90.fatbin,tests/shim/hosts/engine_kernels.cu,-fatbin --no-compress -gencode arch=compute_90$(comma)code=sm_90))
+$(eval $(call fatbin_of,TEST_IMAGES,$(BUILD)/tests/data/engine_kernels.only_sm_90,$(BUILD)/tests/data/engine_kernels.sm_90.cubin))
 $(eval $(call test_image,contract.ptx,tests/driver/contract/contract_kernels.cu,-ptx -arch=compute_80))
 
 DRIVER_CONTRACT_TESTS := $(BUILD)/tests/driver_contract_tests
@@ -75,7 +82,8 @@ $(BUILD)/tests/hosts/engine: $(BUILD)/obj/tests/shim/hosts/engine.o $(SIM_LIB) $
 $(BUILD)/obj/tests/shim/hosts/engine_linked.o: tests/shim/hosts/engine.cc | $(SETUP)
 	$(call say,CXX,$< (linked))
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -DENGINE_IS_LINKED $(DEPFLAGS) -c $< -o $@
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(ROOM_FLAGS) -DENGINE_IS_LINKED $(DEPFLAGS) -c $< -o $@
+$(BUILD)/obj/tests/shim/hosts/engine.o $(BUILD)/obj/tests/shim/hosts/engine_linked.o: ROOM_FLAGS = $(TEST_FLAGS)
 $(BUILD)/tests/hosts/engine_linked: $(BUILD)/obj/tests/shim/hosts/engine_linked.o $(SIM_LIB) $(TEST_IMAGES)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)

@@ -25,9 +25,21 @@ $(BUILD)/tests/data/loader/$(1): tests/loader/data/$(or $(3),kernels).cu | $(SET
 	$$(Q)$$(NVCC) $(2) -o $$@ $$<
 endef
 SM90_AND_PTX := -gencode arch=compute_90$(comma)code=sm_90 -gencode arch=compute_90$(comma)code=compute_90
-$(foreach sm,$(READ_SMS),$(eval $(call loader_test_image,sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
-$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_image,tables.sm_$(sm).cubin,-cubin -arch=sm_$(sm),tables)))
-$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_image,relocatable.sm_$(sm).cubin,-dc -cubin -arch=sm_$(sm),tables)))
+# Cubins of many architectures, from one PTX.
+# $(1) image, $(2) flags, $(3) the PTX
+define loader_test_cubin
+$(BUILD)/tests/data/loader/$(1): $(BUILD)/tests/data/loader/$(3).ptx
+	$$(call say,NVCC,$$@)
+	$(Q)$$(NVCC) -cubin $(2) -o $$@ $$<
+endef
+$(eval $(call loader_test_image,sm_75.ptx,-ptx -arch=compute_75))
+$(eval $(call loader_test_image,sm_90.ptx,-ptx -arch=compute_90))
+$(eval $(call loader_test_image,tables.ptx,-ptx -arch=compute_75,tables))
+$(eval $(call loader_test_image,relocatable.ptx,-dc -ptx -arch=compute_75,tables))
+# The kernels that only Hopper and later have are compiled only for them.
+$(foreach sm,$(READ_SMS),$(eval $(call loader_test_cubin,sm_$(sm).cubin,-arch=sm_$(sm),sm_$(if $(filter 75 80 89,$(sm)),75,90))))
+$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_cubin,tables.sm_$(sm).cubin,-arch=sm_$(sm),tables)))
+$(foreach sm,$(TABLES_SMS),$(eval $(call loader_test_cubin,relocatable.sm_$(sm).cubin,-dc -arch=sm_$(sm),relocatable)))
 $(eval $(call loader_test_image,ptx,-ptx -arch=compute_90))
 $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX)))
 $(eval $(call loader_test_image,only_sm_90.fatbin,-fatbin -compress-mode=size -Xfatbin=-compress-all -gencode arch=compute_90$(comma)code=sm_90))

@@ -62,7 +62,7 @@ class Teller {
   std::thread thread_;
 };
 
-void fail(const std::string& calls) {
+void fail_calls(const std::string& calls) {
   CHECK(cuda().simcuda_set_faults((calls + ",cuGraphAddMemcpyNode=1").c_str()) == 1);
 }
 
@@ -74,7 +74,7 @@ using namespace conform;
 // The host's own exec holds the replacements.
 GPU_CASE(check_graph_in_place) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   const Chain chain(gpu, own.step, 1);
   const Executable executable(chain.graph.get());
   executable.run(gpu);
@@ -88,9 +88,9 @@ GPU_CASE(check_graph_in_place) {
   executable.run(gpu);
   // If a node cannot be set in the exec of the originals, a new one is made.
   executable.set(chain.nodes[0], own.free, Arguments(gpu.marks(), 1, 1));
-  fail("cuGraphExecKernelNodeSetParams_v2=1@2*1");
+  fail_calls("cuGraphExecKernelNodeSetParams_v2=1@2*1");
   executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 1, 1));
-  fail("");
+  fail_calls("");
   executable.run(gpu);
   const Chain other(gpu, own.step, 1);
   executable.update(other.graph);
@@ -101,7 +101,7 @@ GPU_CASE(check_graph_in_place) {
 // The host sets a node to a kernel that is to be checked, in an exec without any such kernel.
 GPU_CASE(check_graph_set_in_place) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   const Chain chain(gpu, own.step, 1);
   const Executable executable(chain.graph.get());
   Control control;
@@ -130,7 +130,7 @@ GPU_CASE(check_graph_set_uncopied) {
 // are not checked.
 GPU_CASE(check_graph_left) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   const Chain chain(gpu, own.step, 1);
   const Chain other(gpu, own.step, 1);
   const Executable executable(chain.graph.get());
@@ -139,7 +139,7 @@ GPU_CASE(check_graph_left) {
   Control control;
   control.must_check(1);
   executable.run(gpu);
-  fail("cuGraphKernelNodeSetParams_v2=1*1");  // in the copy
+  fail_calls("cuGraphKernelNodeSetParams_v2=1*1");  // in the copy
   executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 1, 1));
   executable.run(gpu);
   gpu.finish({.step = 2, .curated1 = 4}, {.hit = 2});
@@ -149,7 +149,7 @@ GPU_CASE(check_graph_left) {
 // checked.
 GPU_CASE(check_graphs_when_on) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   constexpr int kGraphs = 300;
   const Chain chain(gpu, own.step, 1);
   std::vector<std::unique_ptr<Executable>> executables;
@@ -167,7 +167,7 @@ GPU_CASE(check_graphs_when_on) {
 // The exec of the originals ends when nothing is checked any more.
 GPU_CASE(check_graph_no_more) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   const Chain chain(gpu, own.step, 1);
   const Executable executable(chain.graph.get());
   Control control;
@@ -213,7 +213,7 @@ GPU_CASE(check_graph_of_two_contexts) {
 // Graphs are instantiated while checks are requested.
 GPU_CASE(check_graph_while_told) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   constexpr int kNodes = 30;  // makes instantiation slow
   const Chain chain(gpu, own.step, 1, kNodes);
   chain.graph.run(gpu);
@@ -230,7 +230,7 @@ GPU_CASE(check_graph_while_told) {
 // A graph is launched while checks are requested.
 GPU_CASE(check_launched_graph_while_told) {
   const auto own = gpu.handles();
-  fail("");
+  fail_calls("");
   const Chain chain(gpu, own.step, 1);
   const Executable executable(chain.graph.get());
   executable.run(gpu);
@@ -244,7 +244,7 @@ GPU_CASE(check_launched_graph_while_told) {
 // Kernels are launched outside graphs while checks are requested.
 GPU_CASE(check_launches_while_told) {
   const auto own = gpu.handles();
-  fail("cuMemcpyDtoDAsync_v2=1");
+  fail_calls("cuMemcpyDtoDAsync_v2=1");
   OK(gpu.launch(own.step));
   Teller teller(2000, 1'000'000);
   while (teller.run([&] {

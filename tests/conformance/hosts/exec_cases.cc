@@ -320,9 +320,9 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
   // A kernel before all three writes the memory. It has ended by the time that the last one begins.
   for (const int second : {1, 2}) {
     const Graph graph(gpu.capture([&] {
-      Arguments arguments[] = {
+      Arguments all[] = {
           {apart + 64, 2, 1}, {gpu.marks(), second, 2}, {gpu.marks(), 5, 3}, {apart, 4, 4}};
-      for (Arguments& of_one : arguments) {
+      for (Arguments& of_one : all) {
         OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), of_one.params(),
                                  nullptr));
       }

@@ -92,6 +92,12 @@ extern const Case* g_cases;
   static void run_on_gpu_##name(const ::conform::Gpu& gpu,                                   \
                                 [[maybe_unused]] const std::vector<std::string>& arguments)
 
+// Of a case whose one argument is where its config folders lie: the one of this name.
+inline std::string folder(const std::vector<std::string>& arguments, const char* name) {
+  CHECK(arguments.size() == 1);
+  return arguments[0] + "/" + name;
+}
+
 // ---- images
 
 // Returns the path of one of this program's images or libraries.

@@ -37,8 +37,9 @@ struct Store {
 static_assert(sizeof(Norm) == 72 && sizeof(Rotation) == 72 && sizeof(Store) == 104);
 
 // The parameters of a layer's launches, as SGLang fills them in.
-struct Layer {
-  explicit Layer(const Gpu& on, uint32_t token_count = 3) : gpu(on), module(on.load_module()) {
+struct SglangLayer {
+  explicit SglangLayer(const Gpu& on, uint32_t token_count = 3)
+      : gpu(on), module(on.load_module()) {
     const CUdeviceptr qkv = device_memory(size_t{16} << 20) + (4 << 20);
     const CUdeviceptr weights = device_memory(1 << 20);
     const CUdeviceptr positions = weights + 4096;
@@ -109,7 +110,7 @@ struct Layer {
   Store store;
 };
 
-void run_all(const Gpu& gpu, Layer layer) {
+void run_all(const Gpu& gpu, SglangLayer layer) {
   run_captured(gpu, [&] { layer.all(); });
 }
 
@@ -119,7 +120,7 @@ void run_all(const Gpu& gpu, Layer layer) {
 using namespace conform;
 
 GPU_CASE(rewrite_of_sglang_qk_norm) {
-  Layer layer(gpu);
+  SglangLayer layer(gpu);
   layer.all();  // outside graphs they stay
   EXPECT_EQUAL(1, ran(kStore));
   run_all(gpu, layer);
@@ -139,7 +140,7 @@ GPU_CASE(rewrite_of_sglang_qk_norm) {
   EXPECT_EQUAL(6, last.grid[1]);
   // The norm of 0.5.22, and one token, whose strides say nothing.
   run_captured(gpu, [&] { layer.all(kOlderNorm); });
-  run_all(gpu, Layer(gpu, 1));
+  run_all(gpu, SglangLayer(gpu, 1));
   EXPECT_EQUAL(3, ran(kOne));
   EXPECT_EQUAL(1, ran(kStore));
   state({}, {.hit = 3, .untracked = 3, .absorbed = 6});
@@ -147,30 +148,30 @@ GPU_CASE(rewrite_of_sglang_qk_norm) {
 
 // One of the three uses other memory, more or less of it, or other sizes: all stay.
 GPU_CASE(rewrite_of_sglang_qk_norm_needs_its_ties) {
-  const Layer layer(gpu);
-  using Change = void (*)(Layer*);
+  const SglangLayer layer(gpu);
+  using Change = void (*)(SglangLayer*);
   const Change changes[] = {
-      [](Layer* one) { one->norm.key_base += 256; },
-      [](Layer* one) { one->norm.query_stride += 128; },
-      [](Layer* one) { one->norm.key_stride += 128; },
-      [](Layer* one) { one->rotation.query += 1 << 20; },
-      [](Layer* one) { one->rotation.key_base += 1 << 20; },
-      [](Layer* one) { one->rotation.query_stride += 256; },
-      [](Layer* one) { one->rotation.key_stride += 256; },
-      [](Layer* one) { one->rotation.head_stride = 512; },
-      [](Layer* one) { one->rotation.q_heads = 16; },
-      [](Layer* one) { one->rotation.kv_heads = 4; },
-      [](Layer* one) { one->rotation.tokens = 2; },
-      [](Layer* one) { one->store.key += 256; },
-      [](Layer* one) { one->store.value += 256; },
-      [](Layer* one) { one->store.key_stride += 256; },
-      [](Layer* one) { one->store.value_stride += 256; },
-      [](Layer* one) { one->store.slots_stride = 2; },
-      [](Layer* one) { one->store.tokens = 2; },
-      [](Layer* one) { one->norm.kv_heads = one->rotation.kv_heads = 4; },
+      [](SglangLayer* one) { one->norm.key_base += 256; },
+      [](SglangLayer* one) { one->norm.query_stride += 128; },
+      [](SglangLayer* one) { one->norm.key_stride += 128; },
+      [](SglangLayer* one) { one->rotation.query += 1 << 20; },
+      [](SglangLayer* one) { one->rotation.key_base += 1 << 20; },
+      [](SglangLayer* one) { one->rotation.query_stride += 256; },
+      [](SglangLayer* one) { one->rotation.key_stride += 256; },
+      [](SglangLayer* one) { one->rotation.head_stride = 512; },
+      [](SglangLayer* one) { one->rotation.q_heads = 16; },
+      [](SglangLayer* one) { one->rotation.kv_heads = 4; },
+      [](SglangLayer* one) { one->rotation.tokens = 2; },
+      [](SglangLayer* one) { one->store.key += 256; },
+      [](SglangLayer* one) { one->store.value += 256; },
+      [](SglangLayer* one) { one->store.key_stride += 256; },
+      [](SglangLayer* one) { one->store.value_stride += 256; },
+      [](SglangLayer* one) { one->store.slots_stride = 2; },
+      [](SglangLayer* one) { one->store.tokens = 2; },
+      [](SglangLayer* one) { one->norm.kv_heads = one->rotation.kv_heads = 4; },
   };
   for (const Change change : changes) {
-    Layer other = layer;
+    SglangLayer other = layer;
     change(&other);
     run_all(gpu, other);
   }
@@ -182,7 +183,7 @@ GPU_CASE(rewrite_of_sglang_qk_norm_needs_its_ties) {
 
 // The caches must end before what else the kernels use, and the solution serves so many tokens.
 GPU_CASE(rewrite_of_sglang_qk_norm_needs_room) {
-  Layer behind(gpu);
+  SglangLayer behind(gpu);
   behind.store.key_cache = behind.norm.query - (2 << 20);
   behind.store.slot_count = 1024;
   run_all(gpu, behind);
@@ -190,7 +191,7 @@ GPU_CASE(rewrite_of_sglang_qk_norm_needs_room) {
   behind.store.slot_count = 1025;  // the last slot is the first row
   run_all(gpu, behind);
   EXPECT_EQUAL(1, ran(kOne));
-  run_all(gpu, Layer(gpu, 513));
+  run_all(gpu, SglangLayer(gpu, 513));
   EXPECT_EQUAL(1, ran(kOne));
   state({}, {.hit = 1, .where = 3, .graph = 3, .absorbed = 2});
 }

@@ -15,8 +15,8 @@ constexpr char kBoth[] = "splitk_reduce2_add_rmsnorm_h4096_bf16";
 constexpr char kBothOfThree[] = "splitk_reduce4_add2_rmsnorm_h4096_bf16";
 constexpr char kBothKept[] = "splitk_reduce4_add2_rmsnorm_sum_h4096_bf16";
 
-struct Layer {
-  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {
+struct SumNormLayer {
+  explicit SumNormLayer(const Gpu& on) : gpu(on), module(on.load_module()) {
     const CUdeviceptr activations = device_memory(size_t{16} << 20);
     const auto at = [&](int megabyte) {
       return activations + (static_cast<CUdeviceptr>(megabyte) << 20);
@@ -76,7 +76,7 @@ using namespace conform;
 
 // If a product and the sum of its parts are one launch, they stay one.
 GPU_CASE(rewrite_of_vllm_sum_norm) {
-  Layer layer(gpu);
+  SumNormLayer layer(gpu);
   run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(1, ran("gemm_k4096_m8_bf16"));
   EXPECT_EQUAL(1, ran("add_rmsnorm_h4096_bf16"));
@@ -134,7 +134,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
 
 // Without a config folder for cuBLAS, the products stay cuBLAS's.
 GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
-  const Layer layer(gpu);
+  const SumNormLayer layer(gpu);
   run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kNvjet));
   EXPECT_EQUAL(1, ran(kBoth));
@@ -145,7 +145,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
 // The norm reads another buffer or fewer rows, the sum does more than add up, or one of them writes
 // where the other reads: each kernel is replaced by itself.
 GPU_CASE(rewrite_of_vllm_sum_norm_needs_its_ties) {
-  const Layer layer(gpu);
+  const SumNormLayer layer(gpu);
   run_captured(gpu, [&] {
     layer.reduce(layer.down);
     layer.norm_of_down(layer.active, 4);

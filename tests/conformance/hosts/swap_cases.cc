@@ -20,11 +20,6 @@ void repoint(const std::string& link, const char* target) {
   CHECK(rename(temporary.c_str(), link.c_str()) == 0);
 }
 
-std::string folder(const std::vector<std::string>& arguments, const char* name) {
-  CHECK(arguments.size() == 1);
-  return arguments[0] + "/" + name;
-}
-
 constexpr int kThreads = 8;
 
 int rounds(int simulated) { return cuda().is_simulated ? simulated : 5; }

@@ -8,11 +8,6 @@
 namespace conform {
 namespace {
 
-std::string folder(const std::vector<std::string>& arguments, const char* name) {
-  CHECK(arguments.size() == 1);
-  return arguments[0] + "/" + name;
-}
-
 long clones() { return calls("cuGraphClone"); }
 
 // Two kernels, a fill, a copy of what it fills and a node that does nothing, in a chain.

@@ -68,8 +68,8 @@ void launch_kernel(const Gpu& gpu, CUfunction kernel, unsigned grid, Arguments..
 }
 
 // Buffers of a layer, and launches as vLLM makes them.
-struct Layer {
-  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {}
+struct VllmLayer {
+  explicit VllmLayer(const Gpu& on) : gpu(on), module(on.load_module()) {}
   CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
 
   template <class... Arguments>
@@ -102,8 +102,8 @@ struct Layer {
               scale = 0, scales = 0;
 };
 
-Layer make_layer(const Gpu& gpu) {
-  Layer layer(gpu);
+VllmLayer make_layer(const Gpu& gpu) {
+  VllmLayer layer(gpu);
   layer.hidden = layer.at(0);
   layer.residual = layer.at(1);
   layer.weight = layer.at(2);
@@ -222,7 +222,7 @@ using namespace conform;
 // The heads of all tokens are rows with one stride per token, unless the sequences are not
 // contiguous.
 GPU_CASE(norms_of_vllm_without_a_weight) {
-  const Layer layer = make_layer(gpu);
+  const VllmLayer layer = make_layer(gpu);
   constexpr int64_t kHead = 128, kHeads = 5, kTokens = 3, kRow = 7 * kHead;
   const auto norm = [&](int64_t sequences, int64_t sequence_stride) {
     launch_kernel(gpu, gpu.function(layer.module, kRmsNormNoWeight),
@@ -260,7 +260,7 @@ GPU_CASE(norms_of_vllm_without_a_weight) {
 }
 
 GPU_CASE(activations_of_vllm) {
-  const Layer layer = make_layer(gpu);
+  const VllmLayer layer = make_layer(gpu);
   layer.launch(kMulAndSilu, layer.active, layer.gate_up, kWidth);
   EXPECT_EQUAL(1, ran("mul_and_silu_vllm_bf16"));
   layer.launch(kSiluClamp, layer.active, layer.gate_up, kWidth, 7.0f, 1.702f, 1.0f);
@@ -277,7 +277,7 @@ GPU_CASE(activations_of_vllm) {
 
 // Beyond that range vLLM's own kernel is faster.
 GPU_CASE(fused_add_of_vllm_has_a_range) {
-  Layer layer = make_layer(gpu);
+  VllmLayer layer = make_layer(gpu);
   layer.rows = 512;
   layer.fused_add();
   EXPECT_EQUAL(1, ran("fused_add_rmsnorm_vllm_h4096_bf16"));
@@ -288,7 +288,7 @@ GPU_CASE(fused_add_of_vllm_has_a_range) {
 }
 
 GPU_CASE(rewrite_of_vllm_fp8) {
-  const Layer layer = make_layer(gpu);
+  const VllmLayer layer = make_layer(gpu);
   run_captured(gpu, [&] {
     layer.fused_add();
     layer.quantize(layer.hidden, kHidden);
@@ -317,7 +317,7 @@ GPU_CASE(rewrite_of_vllm_fp8) {
 
 // If the residual's rows are not contiguous, the kernels are not merged, and the norm runs unchanged.
 GPU_CASE(rewrite_of_vllm_fp8_strided) {
-  const Layer layer = make_layer(gpu);
+  const VllmLayer layer = make_layer(gpu);
   run_captured(gpu, [&] {
     layer.fused_add_strided(kHidden);
     layer.quantize(layer.hidden, kHidden);
@@ -340,7 +340,7 @@ GPU_CASE(rewrite_of_vllm_fp8_strided) {
 // The second kernel does not read the first one's output, or does more, or the rows are not
 // contiguous: each kernel is replaced by itself.
 GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
-  const Layer layer = make_layer(gpu);
+  const VllmLayer layer = make_layer(gpu);
   run_captured(gpu, [&] {
     layer.fused_add();
     layer.quantize(layer.residual, kHidden);
@@ -355,7 +355,7 @@ GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
   });
   run_captured(gpu, [&] {
     layer.silu();
-    Layer fewer = layer;
+    VllmLayer fewer = layer;
     fewer.rows = 2;
     fewer.quantize(layer.active, kWidth);
   });
@@ -364,7 +364,7 @@ GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
     layer.quantize(layer.active, kWidth);
   });
   // The output overlaps the input of the activation, which other blocks have yet to read.
-  Layer reused = layer;
+  VllmLayer reused = layer;
   reused.quantized = layer.gate_up + 4096;
   run_captured(gpu, [&] {
     reused.silu();
