@@ -93,6 +93,8 @@ fi
 export MAIN_BUILD LOG_FOLDER=${LOG_FOLDER:-$MAIN_BUILD/tests/logs}
 mkdir -p "$LOG_FOLDER" "$MAIN_BUILD/tests"
 rm -f "$LOG_FOLDER"/*.log
+# A python3 that first looks for the right one, as pyenv's does, takes longer for that than many a test for its work.
+python=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))' 2>/dev/null) && PATH=$python:$PATH
 # make builds it; where nothing is built it is made here.
 REAPER=$(realpath -m "${FIBSHIM_TEST_BUILD:-${BUILD:-build}}/tests/reaper")
 if [ ! -x "$REAPER" ]; then

@@ -133,11 +133,15 @@ Tally HostRun::logged() const {
   Tally tally;
   std::ifstream log(log_);
   for (std::string line; std::getline(log, line);) {
-    const nlohmann::json launch = nlohmann::json::parse(line, nullptr, false);
     // A process that ended with threads launching may have cut its last line short.
-    if (launch.is_discarded() && log.eof()) break;
-    EXPECT_FALSE(launch.is_discarded()) << line;
-    if (!launch.is_discarded()) ++tally["ran:" + launch["kernel"].get<std::string>()];
+    if (log.eof()) break;
+    // There are many lines, each as the simulated driver writes it: a parser would take longer than the launches.
+    constexpr std::string_view kKey = "\"kernel\":\"";
+    const size_t at = line.find(kKey);
+    const size_t end = at == std::string::npos ? at : line.find('"', at + kKey.size());
+    EXPECT_NE(end, std::string::npos) << line;
+    if (end == std::string::npos) continue;
+    ++tally["ran:" + line.substr(at + kKey.size(), end - at - kKey.size())];
   }
   return tally;
 }

@@ -17,7 +17,7 @@
 // Prints how many results differed from earlier ones of the same input. Runs the first COMMAND
 // after REPLAYS launches, the next after as many more; then counts only launches after the last.
 // SHADOW_RESULTS names a file for a digest of each launch's or replay's results, one a line.
-// serve: one request each millisecond until stdin ends; every second one replays a graph, of which
+// serve: a request every three milliseconds until stdin ends; every second one replays a graph, of which
 // there is one for each number of rows. TAKES_OVER: before each replay the graph is captured again,
 // and its exec is updated to it. Prints "serving" after the first requests, and at the end the
 // number of requests and how many had a wrong result.
@@ -375,7 +375,7 @@ int serve() {
       printf("serving\n");
       fflush(stdout);
     }
-    usleep(1000);
+    usleep(3000);
   }
   printf("{\"requests\": %ld, \"wrong\": %ld}\n", requests, wrong);
   return 0;
