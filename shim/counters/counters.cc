@@ -260,10 +260,9 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
   return series;
 }
 
-void names_of_series(uint32_t series, const char** pattern, const char** definition) {
-  const bool is_known = series < series_count();
-  *pattern = is_known ? g_counters.series[series].pattern : "";
-  *definition = is_known ? g_counters.series[series].definition : "";
+SeriesNames names_of_series(uint32_t series) {
+  if (series >= series_count()) return {"", ""};
+  return {g_counters.series[series].pattern, g_counters.series[series].definition};
 }
 
 void add_image(uint32_t series, uint64_t image) {

@@ -101,8 +101,12 @@ uint32_t add_config(const Snapshot& snapshot);
 uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
                    const char* solution, int32_t device);
 
-// Returns the names of a series, cut to fit as in the file. Those of series 0 are empty.
-void names_of_series(uint32_t series, const char** pattern, const char** definition);
+// The names of a series, cut to fit as in the file. Those of series 0 are empty.
+struct SeriesNames {
+  const char* pattern;
+  const char* definition;
+};
+SeriesNames names_of_series(uint32_t series);
 
 // Record what a series runs, for `stats --diff`: an image (SeriesEntry::image; 0: none), and the hash of a shape. Slow path
 // only; a shape that is known costs no lock.

@@ -59,10 +59,7 @@ void report_solutions(CUdevice device) {
     const bool may_be_elsewhere =
         device >= 0 && device_of_series >= 0 && device != device_of_series;
     if (may_be_elsewhere || hits_of(series) == 0 || ++found > kMostNamed) continue;
-    const char* pattern = nullptr;
-    const char* definition = nullptr;
-    names_of_series(series, &pattern, &definition);
-    text.add("%s%s (solution %s of %s)", found == 1 ? "" : ", ", definition,
+    text.add("%s%s (solution %s of %s)", found == 1 ? "" : ", ", names_of_series(series).definition,
              solution_of_series(series), folder_of_series(series));
   }
   if (found == 0) {

@@ -57,7 +57,9 @@ void set_reading(LaunchToRecord* launch, const LaunchPlan& plan) {
   if (plan.outcome == Outcome::fallback_where && !pattern_holds(*plan.candidate, view)) return;
   launch->series = plan.decision->series;
   launch->captures = plan.candidate->captures;
-  names_of_series(launch->series, &launch->pattern, &launch->definition);
+  const auto [pattern, definition] = names_of_series(launch->series);
+  launch->pattern = pattern;
+  launch->definition = definition;
 }
 
 void record(LaunchToRecord* launch) {

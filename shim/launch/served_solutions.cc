@@ -68,13 +68,10 @@ bool add_of_job(uint64_t identity) {
 
 void quarantine_for_job(uint32_t series) {
   if (!quarantine_solution(series, false)) return;
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
   log_message(LogLevel::warn,
               "%s: solution %s is left alone: a process of job %s has found it wrong; the original "
               "runs until the folder is swapped or the process starts again",
-              definition, solution_of_series(series), job_label());
+              names_of_series(series).definition, solution_of_series(series), job_label());
 }
 
 bool is_fault_of_solution(CUresult result) {
@@ -122,14 +119,11 @@ void record_failure(uint32_t series, CUresult result) {
   Served& served = g_served[first];
   if (served.failures.fetch_add(1, std::memory_order_relaxed) + 1 != limit) return;
   if (!quarantine_solution(series, false)) return;
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
   log_message(
       LogLevel::warn,
       "%s: solution %s is left alone after %u failures (FIBSHIM_QUARANTINE=%u): the original "
       "runs until the folder is swapped or the process starts again",
-      definition, solution_of_series(series), limit, limit);
+      names_of_series(series).definition, solution_of_series(series), limit, limit);
 }
 
 bool quarantine_solution(uint32_t series, bool tells_job) {

@@ -130,9 +130,7 @@ void report_mismatch(uint32_t entry, const ShadowFinding& finding, bool is_quara
   const bool is_known =
       (was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0;
   if (is_known && !is_quarantined) return;
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
+  const auto [pattern, definition] = names_of_series(series);
   log_message(
       LogLevel::warn,
       "%s (pattern %s), %s: solution %s differs from the original: %llu of %llu elements are "

@@ -153,9 +153,7 @@ void report_failed_launch(uint32_t series, CUresult result, bool falls_back) {
   static std::atomic<uint64_t> was_reported[kSeriesCapacity / 64];
   const uint64_t bit = uint64_t{1} << series % 64;
   if ((was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
+  const auto [pattern, definition] = names_of_series(series);
   log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %s; %s",
               definition, pattern, ErrorText(result).text,
               falls_back ? "the original runs"

@@ -251,6 +251,13 @@ nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows,
   return out;
 }
 
+void add_totals(const std::vector<LaunchRow>& rows, nlohmann::ordered_json* out) {
+  (*out)["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
+  (*out)["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
+  (*out)["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
+  (*out)["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+}
+
 nlohmann::ordered_json process_to_json(const ProcessCounters& process,
                                        const StatsOptions& options) {
   nlohmann::ordered_json out;
@@ -278,10 +285,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process,
   if (options.is_per_process) {
     const std::vector<LaunchRow> rows = sorted_rows(counts_of(process));
     out["counters"] = rows_to_json(rows, nullptr);
-    out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
-    out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
-    out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
-    out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+    add_totals(rows, &out);
     out["graph_reasons"] = kept_to_json(kept_sums_of(process));
   }
   return out;
@@ -304,10 +308,7 @@ nlohmann::ordered_json to_json(const CountsReading& reading, const StatsOptions&
     out["grouped_by"] = options.group_by;
     out["groups"] = groups_to_json(groups_of(reading, options));
   }
-  out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
-  out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
-  out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
-  out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+  add_totals(rows, &out);
   out["graph_reasons"] = kept_to_json(kept_sums_of(folder.processes));
   out["shadow"] = shadow_to_json(shadow_sums_of(folder.processes));
   out["refused"] = nlohmann::ordered_json::array();
