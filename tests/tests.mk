@@ -181,7 +181,8 @@ $(BUILD)/setup-format $(BUILD)/setup-lint $(BUILD)/setup-fuzz: $(BUILD)/setup-%:
 
 -include tests/loader/loader_tests.mk
 -include tests/bench/bench.mk
--include tests/conformance/conformance.mk
 -include tests/gpu/frameworks/frameworks.mk
 -include tests/tools/judge/judge_tests.mk
 -include tests/fuzz/fuzz.mk
+# Last, since it is in many small parts, which keep all processors busy to the end.
+-include tests/conformance/conformance.mk
