@@ -169,13 +169,13 @@ class Search {
 
 }  // namespace
 
-bool find_holders(const Originals& originals, const Block<NodeParams>& params, uint64_t begin,
-                  uint64_t end, Growing<AddressHolder>* out) {
+bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
+                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out) {
   Search search(begin, end, out);
   for (size_t i = 0; i < originals.nodes.count(); ++i) {
     if (!search.scan_kernel(params[i], static_cast<uint32_t>(i))) return false;
   }
-  return search.scan_others(originals.graph);
+  return are_all || search.scan_others(originals.graph);
 }
 
 }  // namespace fibshim

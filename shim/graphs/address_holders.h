@@ -15,8 +15,8 @@ struct AddressHolder {
 };
 
 // Finds all holders of addresses from `begin` to below `end`. `params`: of each kernel, zeroed if the
-// driver does not tell. False: some node cannot be scanned.
-bool find_holders(const Originals& originals, const Block<NodeParams>& params, uint64_t begin,
-                  uint64_t end, Growing<AddressHolder>* out);
+// driver does not tell; `are_all`: the graph has no other nodes. False: some node cannot be scanned.
+bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
+                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out);
 
 }  // namespace fibshim

@@ -44,6 +44,7 @@ class AddressRanges {
   bool add(uint64_t begin, uint64_t end);
   // Call after the last one was added.
   void sort();
+  void swap(AddressRanges& other) { ranges_.swap(other.ranges_); }
   // True if any of them overlaps the addresses from `begin` to below `end`.
   bool has_any_in(uint64_t begin, uint64_t end) const;
 

@@ -5,6 +5,7 @@
 #include "shim/graphs/child_graphs.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/merged_kernels.h"
 #include "shim/graphs/shadow_exec.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_rules.h"
@@ -69,6 +70,13 @@ const NodeParams* ExecChange::replacement_in_place() const {
 }
 
 bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
+  if (variant->has_rewrites) {
+    Following following(exec_, variant, nullptr);
+    const bool is_done =
+        following.may_follow() && following.change(index_, params, planned_) && following.finish();
+    return is_done || !undoes_rewrites(*variant);
+  }
+  exec_->has_set_nodes = true;
   const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
   const VariantNode& node = variant->nodes[index_];
   if (!is_same_shape(node.shape, planned_.shape) || set_in == nullptr) return false;
@@ -101,8 +109,6 @@ void ExecChange::set_kernel(const NodeParams& params) {
     return;
   }
   if (!add_owner(params, &exec_->owners)) return leave(GraphReason::refused);
-  // A host that sets nodes does it again and again, and edges are not changed in an exec.
-  exec_->has_set_nodes = true;
   exec_->nodes[index_].has_no_check = false;
   change_unreplaced([&](const Variant& variant) {
     const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
@@ -112,9 +118,10 @@ void ExecChange::set_kernel(const NodeParams& params) {
   bool is_done = true;
   for_each_variant([&](Variant* variant) {
     if (!variant->is_host()) {
-      is_done = is_done && !undoes_rewrites(*variant) && follow_kernel(variant, params);
+      is_done = is_done && follow_kernel(variant, params);
       return;
     }
+    exec_->has_set_nodes = true;
     is_done = is_done && (variant == exec_->idle || !keeps_original);
     set_solution(variant, index_, keeps_original ? 0 : solution_number(planned_));
     (void)count_node_as(variant, index_, of_host, known.is_disabled);

@@ -66,7 +66,7 @@ class ExecChange {
     }
   }
   // Returns true if the variant has rewrites. They were proved for the unchanged graph, so none is
-  // made from now on.
+  // made from now on: a host that sets nodes does it again and again.
   bool undoes_rewrites(const Variant& variant) {
     if (variant.has_rewrites) exec_->has_set_nodes = true;
     return variant.has_rewrites;

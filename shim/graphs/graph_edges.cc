@@ -35,10 +35,14 @@ bool GraphShape::read(CUgraph graph) {
       nodes.count() >= UINT32_MAX || !edges.read(graph)) {
     return false;
   }
-  qsort(nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
+  bool is_sorted = true;  // as drivers often list them
+  for (size_t i = 1; is_sorted && i < nodes.count(); ++i) {
+    is_sorted = compare(&nodes[i - 1], &nodes[i]) < 0;
+  }
+  if (!is_sorted) qsort(nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
   const size_t node_count = nodes.count();
   const size_t count = edges.data.count();
-  if (!has_other_ports.allocate(node_count) || !room_.allocate(6 * node_count + 1 + count)) {
+  if (!has_other_ports.allocate(node_count) || !room_.allocate(6 * node_count + 1 + 3 * count)) {
     return false;
   }
   uint32_t* const first = room_.begin();
@@ -50,9 +54,13 @@ bool GraphShape::read(CUgraph graph) {
   dag.sibling = dag.position + node_count;
   dag.reach = dag.sibling + node_count;
   uint32_t* const rest = dag.reach + node_count;
+  uint32_t* const from = rest + node_count;
+  uint32_t* const to = from + count;
+  uint32_t before = UINT32_MAX;
+  uint32_t after = UINT32_MAX;
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t before = number_of(edges.from[i]);
-    const uint32_t after = number_of(edges.to[i]);
+    before = from[i] = number_of(edges.from[i], before);
+    after = to[i] = number_of(edges.to[i], after);
     const CUgraphEdgeData& data = edges.data[i];
     if (before == UINT32_MAX || after == UINT32_MAX) return false;
     if (!is_plain_edge(data) && !is_early_edge(data))
@@ -61,14 +69,15 @@ bool GraphShape::read(CUgraph graph) {
   }
   for (size_t i = 0; i < node_count; ++i) first[i + 1] += first[i];
   for (size_t i = 0; i < node_count; ++i) rest[i] = first[i];
-  for (size_t i = 0; i < count; ++i) {
-    next[rest[number_of(edges.from[i])]++] = number_of(edges.to[i]);
-  }
+  for (size_t i = 0; i < count; ++i) next[rest[from[i]]++] = to[i];
   Block<uint32_t> room;
   return room.allocate(2 * node_count) && order_nodes(&dag, room.begin());
 }
 
-uint32_t GraphShape::number_of(CUgraphNode node) const {
+uint32_t GraphShape::number_of(CUgraphNode node, uint32_t near) const {
+  for (size_t i = near; near != UINT32_MAX && i < nodes.count() && i <= size_t{near} + 1; ++i) {
+    if (nodes[i] == node) return static_cast<uint32_t>(i);
+  }
   const auto wanted = reinterpret_cast<uintptr_t>(node);
   size_t low = 0;
   size_t high = nodes.count();

@@ -14,7 +14,8 @@ struct GraphShape {
 
   // Returns false if the driver does not report the graph, or there is no memory.
   bool read(CUgraph graph);
-  uint32_t number_of(CUgraphNode node) const;  // UINT32_MAX: not in the graph
+  // Returns UINT32_MAX if it is not in the graph. `near`: it most likely has this number or the next.
+  uint32_t number_of(CUgraphNode node, uint32_t near = UINT32_MAX) const;
 
  private:
   Block<uint32_t> room_;

@@ -88,6 +88,12 @@ class Growing {
     return true;
   }
   void shorten(size_t count) { count_ = count; }
+  void swap(Growing& other) {
+    const size_t count = count_;
+    count_ = other.count_;
+    other.count_ = count;
+    items_.swap(other.items_);
+  }
   void clear() {
     (void)items_.allocate(0);
     count_ = 0;

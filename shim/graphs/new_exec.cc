@@ -1,11 +1,14 @@
 #include "shim/graphs/new_exec.h"
 
+#include <string.h>
+
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
 #include "shim/graphs/bodies.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/merged_kernels.h"
 #include "shim/graphs/rewrites.h"
 #include "shim/graphs/shadow_exec.h"
 #include "shim/launch/eager_plan.h"
@@ -172,7 +175,40 @@ bool update_variant(Variant* running, Variant* variant) {
   running->rules = variant->rules;
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
+  running->merges.swap(variant->merges);
   return true;
+}
+
+// Plans a kernel whose survey is done. `cluster`: of the original.
+void plan_surveyed(const Survey& survey, size_t index, const NodeParams& params, Exec* exec,
+                   PlannedNode* out) {
+  KernelNode& node = exec->nodes[index];
+  const KeptPlan& kept = survey.plans[index];
+  const bool is_known = kept.decision != nullptr && kept.is_redirect() && !kept.has_shape;
+  memset(&out->shape, 0, sizeof out->shape);
+  if (!is_known ||
+      !plan_again(kept, params, attributes_of(node.kept, &node.facts).cluster, &out->plan)) {
+    plan_copied_node(node.kept, params, &node.facts, out);
+  }
+}
+
+// Sets in the running variant's exec what the host's has taken over, if these are other parameters
+// alone. False: it may hold some of them.
+bool follow_update(const Survey& survey, Exec* exec, Variant* running) {
+  const ReadSection section;
+  const TakenOver& written = exec->taken_over;
+  if (written.has_changed_others()) return false;
+  Following following(exec, running, &written);
+  if (!following.may_follow()) return false;
+  for (size_t i = 0; i < survey.is_changed.count(); ++i) {
+    if (!survey.is_changed[i]) continue;
+    void* pointers[kMaxParams];
+    const NodeParams params = written.written_kernel(i, pointers);
+    PlannedNode planned;
+    if (running->nodes[i].merge == 0) plan_surveyed(survey, i, params, exec, &planned);
+    if (!following.change(i, params, planned)) return false;
+  }
+  return following.finish();
 }
 
 // Keeps a copy of the graph, and makes the variant that is to run from it. `running`: the variant
@@ -215,9 +251,9 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
       is_update ? updated->running.load(std::memory_order_relaxed) : nullptr;
   // If it needs an exec beside the host's, the next graph most likely does, too, and is copied.
   const bool is_beside = is_update && !updated->is_in_place && needs_own_exec(*running);
-  const bool has_copy =
-      is_update && !is_beside && updated->originals != nullptr && !updated->is_frozen;
   const ReadSection section;
+  const bool has_copy = is_update && updated->originals != nullptr && !updated->is_frozen &&
+                        (!is_beside || Following(updated, updated->running, nullptr).may_follow());
   const Generation* const generation = current_generation();
   generation_ = generation == nullptr ? 0 : generation->number;
   const bool is_off = generation != nullptr && generation->mode == Mode::off;
@@ -385,7 +421,8 @@ CUresult ExecUpdate::finish(CUresult result) {
     }
     return exec_->has_switched_others;
   }();
-  if (survey.is_written && (was_disabled || !(exec_->is_in_place || graph_.is_kept()) ||
+  const bool is_beside = !exec_->is_in_place && !graph_.is_kept();
+  if (survey.is_written && (was_disabled || (is_beside && !follow_update(survey, exec_, before)) ||
                             !keep_copies(*exec_, &survey))) {
     survey.forget_written();
   }
@@ -418,7 +455,10 @@ CUresult ExecUpdate::finish(CUresult result) {
     if (!exec_->is_in_place) {
       leave_as_it_is(&survey, GraphReason::disabled);
     }
-  } else if (exec_->is_in_place || graph_.is_kept()) {
+  } else if (is_beside && survey.is_written) {
+    graph_.keep_update(exec_);
+    variant = before;
+  } else if (!is_beside) {
     graph_.keep_update(exec_);
     if (update_in_host(*exec_, survey, before)) variant = before;
   } else {

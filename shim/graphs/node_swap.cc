@@ -46,7 +46,8 @@ void plan_surveyed(const HostNode& host, const NodeParams& params, Survey* surve
                    PlannedNode* out) {
   NodeFacts* const facts = &survey->nodes[host.index].facts;
   const KeptPlan& made = survey->plans[host.index];
-  if (made.decision != nullptr && plan_again(made, params, facts->attributes.cluster, &out->plan)) {
+  if (made.decision != nullptr && !made.has_shape &&
+      plan_again(made, params, facts->attributes.cluster, &out->plan)) {
     return;
   }
   plan_in_exec(host.node, params, facts, out);

@@ -7,6 +7,7 @@
 #include "shim/graphs/address_holders.h"
 #include "shim/graphs/address_index.h"
 #include "shim/graphs/graph_edges.h"
+#include "shim/graphs/merged_kernels.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/rewrite_plan.h"
 #include "shim/registry/generation.h"
@@ -33,23 +34,6 @@ struct Holder {
   uint32_t owner_count;
 };
 
-// The launch of a rewrite's kernels, by their indexes. `read(index, params)` reads one of them.
-template <class Read>
-bool read_kernels(const Originals& originals, const Generation& generation, const Rewrite& rewrite,
-                  const uint32_t (&kernels)[kMaxRewriteKernels], const Read& read,
-                  RewriteCall* call) {
-  MemberLaunch members[kMaxRewriteKernels];
-  for (uint32_t i = 0; i < rewrite.member_count; ++i) {
-    KernelNode& node = originals.nodes[kernels[i]];
-    if (!read(kernels[i], &members[i].params)) return false;
-    members[i].record = find_member(handle_of(members[i].params), generation);
-    if (members[i].record == nullptr) return false;
-    memcpy(members[i].cluster, attributes_of(node.kept, &node.facts).cluster,
-           sizeof members[i].cluster);
-  }
-  return read_call(generation, rewrite, members, call);
-}
-
 class Absorption {
  public:
   Absorption(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels,
@@ -62,21 +46,32 @@ class Absorption {
         generation_(*current_generation()),
         snapshot_(*generation_.snapshot) {}
 
-  // Whether there are instances; without memory, none.
-  bool find() {
-    if (snapshot_.rewrites.count == 0 || generation_.mode == Mode::off || !find_records() ||
-        !shape_.read(copy_) || !number_kernels()) {
+  // Whether there are instances; without memory, none. `is_one_enough`: stops at the first.
+  bool find(bool is_one_enough) {
+    is_whole_ = true;
+    if (snapshot_.rewrites.count == 0 || generation_.mode == Mode::off || !find_records()) {
       return false;
     }
+    is_whole_ = false;
+    if (!shape_.read(copy_) || !number_kernels()) return false;
     for (uint32_t i = 0; i < snapshot_.rewrites.count; ++i) {
-      if (!find_instances(i)) return false;
+      if (!find_instances(i, is_one_enough)) return false;
+      if (is_one_enough && instances_.count() != 0) return true;
     }
+    is_whole_ = !has_given_up_;
     return instances_.count() != 0;
   }
 
   Absorbed run() {
-    if (!find()) return Absorbed::none;
+    const Absorbed result = find(false) ? apply_all() : Absorbed::none;
+    if (result != Absorbed::failed) remember_proof();
+    return result;
+  }
+
+ private:
+  Absorbed apply_all() {
     has_holders_ = collect_holders();
+    is_whole_ &= has_holders_;
     Absorbed result = Absorbed::none;
     for (Instance& instance : instances_) {
       switch (apply(instance)) {
@@ -88,7 +83,6 @@ class Absorption {
     return result;
   }
 
- private:
   const Rewrite& rewrite_of(const Instance& instance) const {
     return snapshot_.begin(snapshot_.rewrites)[instance.rewrite];
   }
@@ -122,15 +116,16 @@ class Absorption {
     for (uint32_t& kernel : kernel_of_) kernel = UINT32_MAX;
     for (size_t i = 0; i < kernels_.count(); ++i) {
       if (!kernels_[i].is_certain) continue;
-      const uint32_t number = shape_.number_of(kernels_[i].node);
+      const uint32_t number = shape_.number_of(kernels_[i].node, static_cast<uint32_t>(i));
       if (number == UINT32_MAX) return false;
       kernel_of_[number] = static_cast<uint32_t>(i);
+      ++own_kernel_count_;
     }
     return true;
   }
 
   // False: no memory.
-  bool find_instances(uint32_t index) {
+  bool find_instances(uint32_t index, bool is_one_enough) {
     const Rewrite& rewrite = snapshot_.begin(snapshot_.rewrites)[index];
     for (size_t i = 0; i < kernels_.count(); ++i) {
       if (records_[i] == nullptr || !is_member(*records_[i], rewrite, 0)) continue;
@@ -142,6 +137,7 @@ class Absorption {
       Instance* const added = instances_.add();
       if (added == nullptr) return false;
       *added = instance;
+      if (is_one_enough) break;
     }
     return true;
   }
@@ -149,7 +145,11 @@ class Absorption {
   // Finds the kernels from `member` on, each of which directly follows one of those found before.
   // False: one is missing, or they do not belong together.
   bool place(const Rewrite& rewrite, uint32_t member, Instance* instance, int* trials) {
-    if (member == rewrite.member_count) return fits(rewrite, instance);
+    if (member == rewrite.member_count) {
+      const bool is_fit = fits(rewrite, instance);
+      if (!is_fit) bind(rewrite, *instance);
+      return is_fit;
+    }
     for (uint32_t before = 0; before < member; ++before) {
       const uint32_t node = instance->nodes[before];
       for (uint32_t i = shape_.dag.first[node]; i < shape_.dag.first[node + 1]; ++i) {
@@ -159,7 +159,10 @@ class Absorption {
             !is_member(*records_[kernel], rewrite, member) || contains(*instance, member, next)) {
           continue;
         }
-        if (--*trials < 0) return false;
+        if (--*trials < 0) {
+          has_given_up_ = true;
+          return false;
+        }
         instance->nodes[member] = next;
         if (place(rewrite, member + 1, instance, trials)) return true;
       }
@@ -177,12 +180,13 @@ class Absorption {
   bool read(const Instance& instance, RewriteCall* call) const {
     const Rewrite& rewrite = rewrite_of(instance);
     uint32_t kernels[kMaxRewriteKernels];
-    for (uint32_t i = 0; i < rewrite.member_count; ++i) kernels[i] = kernel_at(instance.nodes[i]);
-    const auto read_here = [this](uint32_t index, NodeParams* params) {
-      *params = params_[index];
-      return handle_of(*params) != nullptr;
-    };
-    return read_kernels(originals_, generation_, rewrite, kernels, read_here, call);
+    NodeParams params[kMaxRewriteKernels];
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      kernels[i] = kernel_at(instance.nodes[i]);
+      params[i] = params_[kernels[i]];
+      if (handle_of(params[i]) == nullptr) return false;
+    }
+    return read_merged(originals_.nodes, rewrite, kernels, params, call);
   }
 
   bool fits(const Rewrite& rewrite, Instance* instance) {
@@ -211,13 +215,17 @@ class Absorption {
     uint64_t end = 0;
     for (const BufferRange& range : ranges_) {
       if (!range.is_dead) continue;
+      if (!dead_.add(range.begin, range.end)) return false;
       if (range.begin < begin) begin = range.begin;
       if (range.end > end) end = range.end;
     }
+    dead_.sort();
     Growing<AddressHolder> all;
-    if (begin < end && !find_holders(originals_, params_, begin, end, &all)) return false;
+    const bool are_all = own_kernel_count_ == shape_.nodes.count();
+    if (begin < end && !find_holders(originals_, params_, are_all, begin, end, &all)) return false;
     if (!list_instances()) return false;
     for (const AddressHolder& holder : all) {
+      if (!dead_.has_any_in(holder.begin, holder.end)) continue;
       const auto first_owner = static_cast<uint32_t>(owners_.count());
       for (const uint32_t i : instances_of_[holder.kernel]) {
         if (!is_owner(instances_[i], holder)) continue;
@@ -226,6 +234,9 @@ class Absorption {
         *owner = i;
       }
       const auto owner_count = static_cast<uint32_t>(owners_.count()) - first_owner;
+      if (owner_count == 0 && holder.kernel != UINT32_MAX) {
+        variant_->nodes[holder.kernel].is_bound = true;
+      }
       if (owner_count != 0) {
         Holder* const added = holders_.add();
         if (added == nullptr) return false;
@@ -365,8 +376,9 @@ class Absorption {
       const BufferRange& range = ranges_[instance.first_range + i];
       if (!range.is_dead) continue;
       if (!has_holders_) return "a node of the graph cannot be looked into";
-      if (!may_drop(range, instance))
-        return "another node has the address of a buffer that is dead";
+      if (may_drop(range, instance)) continue;
+      is_whole_ = false;
+      return "another node has the address of a buffer that is dead";
     }
     return nullptr;
   }
@@ -412,7 +424,7 @@ class Absorption {
     PlannedNode planned;
     memset(&planned.shape, 0, sizeof planned.shape);
     if (rewrite.is_analysis == 0) {
-      const LaunchAction action = plan_rewrite(&call, &planned.plan);
+      const LaunchAction action = plan_rewrite(&call, &planned.plan, &known_);
       if (action == LaunchAction::fail) {
         count_as(instance,
                  counter_of(series_of_counter(planned.plan.counter), Outcome::error_fallback));
@@ -451,6 +463,7 @@ class Absorption {
       return false;
     }
     become_one(&shape_.dag, instance.nodes, rewrite.member_count);
+    if (!remember(instance)) return false;
     const CounterIndex hit = planned->plan.counter;
     for (uint32_t i = 0; i < rewrite.member_count; ++i) {
       const uint32_t kernel = kernel_at(instance.nodes[i]);
@@ -458,8 +471,7 @@ class Absorption {
       VariantNode& made = variant_->nodes[kernel];
       made.shape = planned->shape;
       made.solution = solution_number(*planned);
-      made.rewrite = instance.rewrite + 1;
-      made.member = i;
+      made.merge = static_cast<uint32_t>(variant_->merges.all.count());
       if (i != 0) made.node = nullptr;
       (void)count_node_as(variant_, kernel,
                           i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed),
@@ -468,6 +480,49 @@ class Absorption {
     rewritten_[first] = {copy_, nodes[0], planned->plan.launch.decision->snapshot,
                          &solution_of(planned->plan), &variant_->nodes[first].shape};
     return true;
+  }
+
+  // False: no memory.
+  bool remember(const Instance& instance) {
+    Merges& merges = variant_->merges;
+    Merge* const merge = merges.all.add();
+    if (merge == nullptr) return false;
+    merge->rewrite = instance.rewrite;
+    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+      merge->kernels[i] = kernel_at(instance.nodes[i]);
+    }
+    merge->first_range = static_cast<uint32_t>(merges.ranges.count());
+    merge->range_count = instance.range_count;
+    for (uint32_t i = 0; i < instance.range_count; ++i) {
+      BufferRange* const added = merges.ranges.add();
+      if (added == nullptr) return false;
+      *added = ranges_[instance.first_range + i];
+    }
+    return true;
+  }
+
+  // Whether the kernels become this rewrite's depends on their parameters.
+  void bind(const Rewrite& rewrite, const Instance& instance) {
+    if (variant_ == nullptr) return;
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      variant_->nodes[kernel_at(instance.nodes[i])].is_bound = true;
+    }
+  }
+  void remember_proof() {
+    Merges& merges = variant_->merges;
+    merges.dead.swap(dead_);
+    merges.may_stay = is_whole_;
+    for (const Instance& instance : instances_) {
+      if (!is_within_one(instance)) bind(rewrite_of(instance), instance);
+    }
+  }
+  // All of its kernels run as one, be it for this rewrite or for another.
+  bool is_within_one(const Instance& instance) const {
+    const uint32_t merge = variant_->nodes[kernel_at(instance.nodes[0])].merge;
+    for (uint32_t i = 1; i < rewrite_of(instance).member_count; ++i) {
+      if (variant_->nodes[kernel_at(instance.nodes[i])].merge != merge) return false;
+    }
+    return merge != 0;
   }
 
   const Originals& originals_;
@@ -480,17 +535,22 @@ class Absorption {
   Block<NodeParams> params_;      // of each kernel's original; zeroed: the driver does not tell
   Block<const Record*> records_;  // of each kernel that is a member of something
   GraphShape shape_;
-  Block<uint32_t> kernel_of_;  // each node's kernel; UINT32_MAX: it is none
+  Block<uint32_t> kernel_of_;    // each node's kernel; UINT32_MAX: it is none
+  size_t own_kernel_count_ = 0;  // of the graph itself, without its child graphs
   Block<uint8_t> seen_;
   Block<uint32_t> room_;
   Growing<Instance> instances_;  // by falling benefit of their rewrites
+  KnownDecision known_ = {};     // of the rewrite applied last
   Growing<BufferRange> ranges_;
   Growing<Holder> holders_;
+  AddressRanges dead_;       // buffers that some instance declares dead
   AddressRanges strangers_;  // addresses inside dead buffers, which no instance may drop
   NumbersByKernel instances_of_;
   NumbersByKernel holders_of_;
   Growing<uint32_t> owners_;
   bool has_holders_ = false;
+  bool is_whole_ = false;      // what was found depends on nothing but what is remembered
+  bool has_given_up_ = false;  // there were too many trials
   const char* told_ = nullptr;
 };
 
@@ -507,36 +567,13 @@ bool may_be_rewritten(CUgraph graph, const Block<KernelNode>& nodes) {
   const Block<CUgraphNode> none_disabled;
   const Block<RewrittenNode> none_rewritten;
   const Originals originals = {graph, nodes, none_disabled, {}, true, false};
-  return Absorption(originals, graph, kernels, nullptr, none_rewritten).find();
+  return Absorption(originals, graph, kernels, nullptr, none_rewritten).find(true);
 }
 
 Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,
                         const Block<RewrittenNode>& rewritten) {
   return Absorption(originals, copy, kernels, variant, rewritten).run();
-}
-
-bool read_instance(const Originals& originals, const Variant& variant, size_t first,
-                   uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
-  const Generation& generation = *current_generation();
-  const Snapshot& snapshot = *generation.snapshot;
-  const VariantNode& node = variant.nodes[first];
-  if (node.rewrite == 0 || node.rewrite > snapshot.rewrites.count || node.member != 0) return false;
-  const Rewrite& rewrite = snapshot.begin(snapshot.rewrites)[node.rewrite - 1];
-  uint32_t count = 0;
-  for (size_t i = 0; i < variant.nodes.count(); ++i) {
-    const VariantNode& one = variant.nodes[i];
-    if (one.shape.runs_in != first + 1 || one.member >= rewrite.member_count) continue;
-    kernels[one.member] = static_cast<uint32_t>(i);
-    ++count;
-  }
-  return count == rewrite.member_count &&
-         read_kernels(
-             originals, generation, rewrite, kernels,
-             [&](uint32_t index, NodeParams* params) {
-               return read_kernel(originals.nodes[index].kept, params);
-             },
-             call);
 }
 
 }  // namespace fibshim

@@ -37,10 +37,4 @@ Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,
                         const Block<RewrittenNode>& rewritten);
 
-// Reads the launch of the rewrite in `variant`, of the generation in force, that runs in the node
-// of kernel `first`. `kernels`: gets its kernels, in the rewrite's order. False: there is none, or
-// it cannot be read.
-bool read_instance(const Originals& originals, const Variant& variant, size_t first,
-                   uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call);
-
 }  // namespace fibshim

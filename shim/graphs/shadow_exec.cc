@@ -5,7 +5,7 @@
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/graph_edges.h"
 #include "shim/graphs/make_variant.h"
-#include "shim/graphs/rewrites.h"
+#include "shim/graphs/merged_kernels.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"

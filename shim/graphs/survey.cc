@@ -151,6 +151,10 @@ class Surveyor {
     if (kernel->is_tracked && !has_edges_) read_edges();
     bool is_same = false;
     if (updated_ != nullptr && !write(params, index, kernel->is_tracked, &is_same)) return false;
+    if (updated_ != nullptr) {
+      const bool is_as_kept = is_same && may_keep_plans_ && updated_->taken_over.is_behind();
+      survey_.is_changed[index] = !is_as_kept;
+    }
     if (!kernel->is_tracked) {
       survey_.counters[index] = has_generation() ? counter_of(0, Outcome::untracked) : kNoCounter;
       return true;
@@ -176,7 +180,8 @@ class Surveyor {
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
-    if (planned.has_plain_shape()) survey_.plans[index] = keep_plan(planned.plan);
+    survey_.plans[index] = keep_plan(planned.plan);
+    survey_.plans[index].has_shape = !planned.has_plain_shape();
     return true;
   }
 
@@ -197,6 +202,7 @@ class Surveyor {
     survey_.examined_count = std::max(survey_.examined_count, index + 1);
     if (!kept.is_redirect()) return true;
     survey_.has_redirects = true;
+    survey_.is_one_for_one &= !kept.has_shape;
     record_solution(*kept.decision, index);
     return true;
   }
@@ -333,6 +339,7 @@ bool Survey::run(const Contents& contents, Exec* updated) {
   // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
+  if (updated != nullptr && !is_changed.allocate(count)) return false;
   if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) || !plans.allocate(count)) {
     return false;
   }

@@ -10,8 +10,8 @@ struct Survey {
   Block<HostNode> host_nodes;
   Block<CounterIndex> counters;  // of each node, as planned
   Block<uint32_t> solutions;     // of nodes replaced in place, as in VariantNode; empty: none is
-  Block<KeptPlan> plans;  // of nodes that keep their original, or change only in their parameters
-  uint64_t plans_changes = 0;  // handle_changes() before the plans were made
+  Block<KeptPlan> plans;         // of each node, if the plan can be kept
+  uint64_t plans_changes = 0;    // handle_changes() before the plans were made
   Block<uintptr_t> owners;
   bool has_redirects = false;
   bool has_members = false;        // kernels of rewrites
@@ -24,6 +24,8 @@ struct Survey {
 
   // The updated exec needs no copy of the graph (taken_over.h).
   bool is_written = false;
+  // Then, for each node: it may have other values than the kept originals.
+  Block<bool> is_changed;
   // Call if the exec needs a copy after all. Attributes that were read from the kept copy do not
   // apply to the new one.
   void forget_written();

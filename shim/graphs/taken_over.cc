@@ -123,6 +123,7 @@ bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
   if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate_unset(sets_[last_].used)) {
     return false;
   }
+  has_changed_others_ = false;
   for (size_t i = 0; i < places_.count(); ++i) {
     if (places_[i].kernel == SIZE_MAX && !write_other(i)) return false;
   }
@@ -263,11 +264,20 @@ bool TakenOver::write_other(size_t place) {
   if (type == CU_GRAPH_NODE_TYPE_EMPTY) return true;
   const bool is_copy = type == CU_GRAPH_NODE_TYPE_MEMCPY;
   const size_t size = is_copy ? sizeof(CUDA_MEMCPY3D) : sizeof(CUDA_MEMSET_NODE_PARAMS);
+  const auto read = [&](CUgraphNode from, char* to) {
+    return is_copy ? get_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams), from, to)
+                   : get_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
+                                                         from, to);
+  };
   char* const bytes = add(place, size);
-  if (bytes == nullptr) return false;
-  return is_copy ? get_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams), node, bytes)
-                 : get_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
-                                                       node, bytes);
+  if (bytes == nullptr || !read(node, bytes)) return false;
+  char of_copy[sizeof(CUDA_MEMCPY3D)];
+  static_assert(sizeof(CUDA_MEMSET_NODE_PARAMS) <= sizeof of_copy);
+  const Set& last = sets_[last_];
+  const char* const before = is_behind_ ? last.bytes.begin() + last.nodes[place].at : of_copy;
+  has_changed_others_ |=
+      (!is_behind_ && !read(places_[place].kept, of_copy)) || memcmp(before, bytes, size) != 0;
+  return true;
 }
 
 // Null: the driver does not report it, or there is no memory.
@@ -394,6 +404,12 @@ NodeParams TakenOver::read_written(const Set& set, size_t place, void** pointers
   }
   params.kernelParams = layout.count == 0 ? nullptr : pointers;
   return params;
+}
+
+const Param* TakenOver::written_layout(size_t kernel, uint32_t* count) const {
+  const Layout& layout = *next().nodes[places_of_kernels_[kernel]].layout;
+  *count = layout.count;
+  return layout.params();
 }
 
 NodeParams TakenOver::written_kernel(size_t kernel, void** pointers) const {

@@ -49,6 +49,10 @@ class TakenOver {
   bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
   // Returns what write_kernel() wrote. `pointers`: room for kMaxParams pointers, filled in.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
+  // Returns the layout of its parameters.
+  const Param* written_layout(size_t kernel, uint32_t* count) const;
+  // True if a node that is no kernel has other values than in the copy, or the last update.
+  bool has_changed_others() const { return has_changed_others_; }
   // Call after the host's update succeeded: the written values become those of the copy. Swaps in
   // `plans`, those of its kernels, which are valid as long as handle_changes() is `changes`.
   void commit(Block<KeptPlan>* plans, uint64_t changes);
@@ -116,6 +120,7 @@ class TakenOver {
   // Such a graph was copied. Every graph that the exec can take over is like it.
   bool is_unwritable_ = false;
   bool is_behind_ = false;
+  bool has_changed_others_ = false;
 };
 
 }  // namespace fibshim

@@ -1,5 +1,7 @@
 #include "shim/graphs/variant.h"
 
+#include <utility>
+
 #include "shim/base/settings_in_force.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
@@ -48,6 +50,18 @@ void end_graph(CUgraph graph) {
 }
 
 }  // namespace
+
+Merges::~Merges() {
+  for (KnownDecision* const one : decisions) g_graph_pool.release(one, sizeof *one);
+}
+
+void Merges::swap(Merges& other) {
+  all.swap(other.all);
+  ranges.swap(other.ranges);
+  decisions.swap(other.decisions);
+  dead.swap(other.dead);
+  std::swap(may_stay, other.may_stay);
+}
 
 Variant* make_variant(size_t node_count) {
   auto* const variant = static_cast<Variant*>(g_graph_pool.allocate(sizeof(Variant)));

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "shim/counters/counters.h"
+#include "shim/graphs/address_index.h"
 #include "shim/graphs/node_rewrite.h"
+#include "shim/launch/rewrite_plan.h"
 
 namespace fibshim {
 
@@ -22,8 +24,34 @@ struct VariantNode {
   NodeShape shape;
   uint32_t
       solution;  // 1 + the index of the solution that runs, in its snapshot; 0: the original runs
-  uint32_t rewrite;  // 1 + the index of the rewrite that it belongs to; 0: none
-  uint32_t member;   // its index among the rewrite's kernels
+  uint32_t
+      merge;      // 1 + the index in Merges::all of the kernels that it is one launch with; 0: none
+  bool is_bound;  // other parameters of this kernel may let other rewrites fit than those of now
+};
+
+// Kernels that run as one.
+struct Merge {
+  uint32_t rewrite;                      // its index in the snapshot
+  uint32_t kernels[kMaxRewriteKernels];  // by their indexes, in the rewrite's order
+  uint32_t first_range;                  // of what they read and write
+  uint32_t range_count;
+};
+
+// What runs as one in a variant, and what that was proved by.
+struct Merges {
+  Growing<Merge> all;
+  Growing<BufferRange> ranges;
+  AddressRanges dead;                 // every buffer that some rewrite declares dead
+  Growing<KnownDecision*> decisions;  // for changes
+  // Known to be all: other parameters of kernels that are not bound, outside dead buffers and with
+  // the same ranges, let the same kernels become one.
+  bool may_stay = false;
+
+  Merges() = default;
+  ~Merges();
+  Merges(const Merges&) = delete;
+  Merges& operator=(const Merges&) = delete;
+  void swap(Merges& other);
 };
 
 struct Run {
@@ -40,6 +68,7 @@ struct Variant {
   Variant* next;  // in the list of variants to be ended
   bool is_buried;
   bool has_rewrites;  // some of its nodes run for several of the host's
+  Merges merges;
   uint32_t
       sample_interval;      // atomic: one of this many launches is checked (shadow_exec.h); 0: none
   uint32_t rules;           // number of the shadow rules from which sample_interval was found

@@ -23,6 +23,7 @@ struct NodePlan {
 struct KeptPlan {
   const Candidate* candidate;
   const Decision* decision;  // null: call plan_node() again
+  bool has_shape;            // the replacement changes more than the node's parameters
 
   bool is_redirect() const { return decision->kind == DecisionKind::ready; }
 };
@@ -30,7 +31,7 @@ struct KeptPlan {
 inline KeptPlan keep_plan(const NodePlan& plan) {
   const bool is_kept = plan.is_kept && (plan.launch.action == LaunchAction::redirect) ==
                                            (plan.launch.decision->kind == DecisionKind::ready);
-  return is_kept ? KeptPlan{plan.launch.candidate, plan.launch.decision} : KeptPlan{};
+  return is_kept ? KeptPlan{plan.launch.candidate, plan.launch.decision, false} : KeptPlan{};
 }
 // Returns the counter of such a node.
 CounterIndex counter_of_kept(const KeptPlan& kept);

@@ -156,15 +156,35 @@ bool holds_for_node(const LaunchPlan& plan, const NodeParams& params,
   return pattern_holds(*plan.candidate, view);
 }
 
-LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan) {
+namespace {
+
+bool is_known(const KnownDecision& known, const RewriteCall& call, const int64_t* key,
+              uint32_t key_count) {
+  return known.rewrite == call.rewrite && known.kind == call.record.kind &&
+         known.context == call.record.context && known.key_count == key_count &&
+         memcmp(known.key, key, key_count * sizeof *key) == 0;
+}
+
+}  // namespace
+
+LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan, KnownDecision* known) {
   return in_context_of(call->first, [&] {
     const auto decide_now = [&](Candidate& candidate, int64_t* key) -> const Decision& {
       uint32_t count = candidate.pattern->key.count;
       if (call->record.kind == HandleKind::kernel && are_devices_told_apart()) {
         key[count++] = device_key_of_launch(call->request);
       }
-      return decide_once(call->record, candidate, key, count, call->request,
-                         &plan->launch.uncached);
+      if (known == nullptr) {
+        return decide_once(call->record, candidate, key, count, call->request,
+                           &plan->launch.uncached);
+      }
+      if (is_known(*known, *call, key, count)) return known->room.decision;
+      *known = {nullptr, call->record.kind, call->record.context, count, {}, {}};
+      memcpy(known->key, key, count * sizeof *key);
+      const Decision& made =
+          decide_once(call->record, candidate, key, count, call->request, &known->room);
+      if (made.kind == DecisionKind::ready) known->rewrite = call->rewrite;
+      return made;
     };
     plan_launch(call->record, call->candidate.generation->mode, &call->request, &plan->launch,
                 decide_now);

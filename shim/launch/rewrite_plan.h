@@ -29,6 +29,16 @@ struct RewriteCall {
   uint32_t geometry[kMaxRewriteKernels][kGeometryCount];
 };
 
+// The decision of an earlier launch, which holds for others of the same kernels and key.
+struct KnownDecision {
+  const Rewrite* rewrite;  // null: none
+  HandleKind kind;
+  CUcontext context;
+  uint32_t key_count;
+  int64_t key[kMaxKey];
+  DecisionRoom room;
+};
+
 // All functions require a read section.
 
 // Returns the record of a kernel that is a member of some rewrite of the generation. Learns the
@@ -48,8 +58,9 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
 // True if the `where` of a planned node's pattern holds, even if the plan was refused.
 bool holds_for_node(const LaunchPlan& plan, const NodeParams& params, const uint32_t (&cluster)[3]);
 
-// Plans the one launch, and counts nothing. The plan holds its counter.
-LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan);
+// Plans the one launch, and counts nothing. The plan holds its counter. `known`: of this generation,
+// without quarantined solutions; used if it fits, else overwritten; null: none.
+LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan, KnownDecision* known = nullptr);
 
 // Returns the counter of a rewrite for an outcome without a solution.
 CounterIndex counter_of_rewrite(const RewriteCall& call, Outcome outcome);

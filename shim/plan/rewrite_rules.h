@@ -39,6 +39,8 @@ struct BufferRange {
   bool is_dead;
   uint8_t group;                  // equal: the same buffer, as the pattern states
   bool is_written_first = false;  // the merged launch writes it before those that are not
+
+  bool operator==(const BufferRange&) const = default;
 };
 
 // Returns why one launch cannot read and write all ranges in whatever order, or null if it can. A

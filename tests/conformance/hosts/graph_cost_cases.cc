@@ -394,33 +394,50 @@ GPU_CASE(exec_growth) {
   }
 }
 
-// What an update of rewritten kernels asks of the driver, by its number of calls. Of what runs beside the host's exec nothing is written
-// down (shim/graphs/taken_over.h).
-GPU_CASE(merged_updates_take_few_calls) {
+// What an update asks of the driver where the exec that runs beside the host's follows it, by its number of calls: no graph is
+// copied, and nothing is made anew.
+GPU_CASE(updates_beside_take_few_calls) {
   constexpr int kPairs = 50;
   Pairs pairs(gpu);
-  const auto one = pairs.make_chain(2 * kPairs, 1);
-  const auto other = pairs.make_chain(2 * kPairs, 2);
-  const CUgraphExec exec = instantiate(*one);
+  const CUfunction step = gpu.step();
   struct Row {
-    const char* call;
-    int most;
+    std::unique_ptr<Graph> one, other;
+    long sets;
   };
-  // Of each pair the edges of both kernels, and their parameters in the host's graph and in the copy.
-  const Row rows[] = {{"cuGraphNodeGetDepend*", 4 * kPairs},
-                      {"cuGraphKernelNodeGetParams*", 4 * kPairs},
-                      {"cuGraphGetEdges*", 2},
-                      {"cuGraphClone", 2}};
-  std::vector<long> before;
-  for (const Row& row : rows) before.push_back(calls(row.call));
-  auto info = zeroed<CUgraphExecUpdateResultInfo>();
-  OK(cuda().cuGraphExecUpdate_v2(exec, other->get(), &info));
-  for (size_t i = 0; i < before.size(); ++i) {
-    const long made = calls(rows[i].call) - before[i];
-    if (made > rows[i].most) fail(__FILE__, __LINE__, rows[i].call + (": " + std::to_string(made)));
+  const Row rows[] = {
+      {pairs.make_chain(2 * kPairs, 1), pairs.make_chain(2 * kPairs, 2), kPairs},
+      {make_early_chain(gpu, step, 2 * kPairs, 1, 1, 1),
+       make_early_chain(gpu, step, 2 * kPairs, 1, 1, 1, 2), 2 * kPairs},
+  };
+  for (const Row& row : rows) {
+    const CUgraphExec exec = instantiate(*row.one);
+    const auto update = [&](const Graph& graph) {
+      auto info = zeroed<CUgraphExecUpdateResultInfo>();
+      OK(cuda().cuGraphExecUpdate_v2(exec, graph.get(), &info));
+    };
+    update(*row.other);  // also records what the others are compared with
+    const std::pair<const char*, long> most[] = {
+        {"cuGraphNode*", 0},         {"cuGraphKernelNodeGetParams*", 2 * kPairs},
+        {"cuGraphGet*", 2},          {"cuGraphClone", 0},
+        {"cuGraphExecUpdate*", 1},   {"cuGraphExecKernelNodeSetParams*", row.sets},
+        {"cuGraphKernelNodeSet*", 0}};
+    for (const Graph* const graph : {row.one.get(), row.one.get()}) {
+      std::vector<long> before;
+      for (const auto& [call, count] : most) before.push_back(calls(call));
+      update(*graph);
+      for (size_t i = 0; i < before.size(); ++i) {
+        const long made = calls(most[i].first) - before[i];
+        if (made > most[i].second) {
+          fail(__FILE__, __LINE__, most[i].first + (": " + std::to_string(made)));
+        }
+      }
+    }
+    const long before = calls("cuGraphExecKernelNodeSetParams*");
+    update(*row.one);  // changes nothing
+    EXPECT_EQUAL(before, calls("cuGraphExecKernelNodeSetParams*"));
+    OK(cuda().cuGraphExecDestroy(exec));
   }
-  OK(cuda().cuGraphExecDestroy(exec));
-  state({}, {.hit = kPairs, .absorbed = kPairs});
+  state({}, {.hit = 2 * kPairs, .no_solution = kPairs, .absorbed = kPairs});
 }
 
 // Updates alone: `conform update_costs NODES VALUE PERIOD`, where one kernel of so many gets this value, or `conform update_costs NODES
@@ -436,5 +453,75 @@ GPU_CASE(update_costs) {
                 *make_early_chain(gpu, step, at(0), 1, 1, 1, 2), at(0));
   } else {
     time_update(gpu, step, at(0), "update_per_node", at(1), at(2));
+  }
+}
+
+// The driver calls of an instantiation, of updates and of sets, those of the host among them: `conform graph_calls NODES`.
+GPU_CASE(graph_calls) {
+  const int nodes = atoi(arguments.at(0).c_str());
+  const CUfunction step = gpu.step();
+  Pairs pairs(gpu);
+  Arguments changed(gpu.marks(), 1, 4);
+  const NodeParams2 params = node_params2(step, &changed);
+  int32_t value = 3;
+  const NodeParams2 merged_params = pairs.params(0, &value);
+  const auto count = [&](const std::string& what, const auto& work) {
+    constexpr const char* kNames[] = {"cuGraphInstantiate*",
+                                      "cuGraphClone",
+                                      "cuGraphExecUpdate*",
+                                      "cuGraphExecKernelNodeSetParams*",
+                                      "cuGraphGetNodes",
+                                      "cuGraphGetEdges*",
+                                      "cuGraphNodeGetType",
+                                      "cuGraphNodeGetDepend*",
+                                      "cuGraphNodeFindInClone",
+                                      "cuGraphKernelNodeGetParams*",
+                                      "cuGraphKernelNodeGetAttribute",
+                                      "cuGraphKernelNodeSetParams*",
+                                      "cuGraphDestroyNode",
+                                      "cuGraphRemoveDependencies*",
+                                      "cuGraphAddDependencies*",
+                                      "cuGraphDestroy",
+                                      "*"};
+    std::vector<long> before;
+    for (const char* const name : kNames) before.push_back(calls(name));
+    work();
+    printf("%s:", what.c_str());
+    for (size_t i = 0; i < before.size(); ++i) {
+      const long made = calls(kNames[i]) - before[i];
+      if (made != 0) printf(" %s %ld", kNames[i], made);
+    }
+    printf("\n");
+  };
+  struct Kind {
+    const char* name;
+    std::unique_ptr<Graph> graph, other;
+    const NodeParams2* set;
+  };
+  const Kind kinds[] = {
+      {"one for one", make_chain(gpu, step, nodes, 1), make_chain(gpu, step, nodes, 2), &params},
+      {"merged", pairs.make_chain(nodes, 1), pairs.make_chain(nodes, 2), &merged_params},
+      {"early", make_early_chain(gpu, step, nodes, 1, 1, 1),
+       make_early_chain(gpu, step, nodes, 1, 1, 1, 2), &params},
+  };
+  for (const Kind& kind : kinds) {
+    const std::string name = kind.name;
+    OK(cuda().cuGraphExecDestroy(instantiate(*kind.graph)));
+    CUgraphExec exec = nullptr;
+    count(name + ", instantiation", [&] { exec = instantiate(*kind.graph); });
+    const Graph* updated = kind.other.get();
+    for (const char* const which : {", first update", ", update"}) {
+      count(name + which, [&] {
+        auto info = zeroed<CUgraphExecUpdateResultInfo>();
+        OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
+      });
+      updated = kind.graph.get();
+    }
+    OK(cuda().cuGraphExecDestroy(exec));
+    exec = instantiate(*kind.graph);
+    const CUgraphNode node = kind.graph->nodes().at(0);
+    count(name + ", set",
+          [&] { OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, kind.set)); });
+    OK(cuda().cuGraphExecDestroy(exec));
   }
 }

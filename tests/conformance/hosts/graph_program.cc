@@ -253,9 +253,9 @@ class Maker {
 
   // Returns other parameters for a node that need no other edges; if none are found, the same with
   // another salt.
-  Step change(int at, const std::vector<Step>& now) {
+  Step change(int at, const std::vector<Step>& now, bool keeps_places = false) {
     const Step& before = now[static_cast<size_t>(at)];
-    for (int trial = 0; trial < 6; ++trial) {
+    for (int trial = keeps_places ? 6 : 0; trial < 6; ++trial) {
       Step step = before;
       bool is_right = change_values(&step);
       for (Step& one : step.body) is_right = change_values(&one) && is_right;
@@ -275,7 +275,7 @@ class Maker {
     bool has_graph = true;
     for (int i = 2 + random_.below(9); i >= 0; --i) {
       Op op{OpKind::launch, 0, random_.below(3), {}, random_.below(4)};
-      const int kind = i == 0 ? 0 : random_.below(21);
+      const int kind = i == 0 ? 0 : random_.below(23);
       op.step = random_.below(static_cast<int>(now.size()));
       const StepKind step_kind = now[static_cast<size_t>(op.step)].kind;
       const bool is_in_body =
@@ -285,17 +285,18 @@ class Maker {
       if (kind >= 9 && kind < 13 && (can_switch || step_kind == StepKind::child) && has_graph &&
           !is_in_body) {
         op.kind = OpKind::set;
-        op.steps = {change(op.step, now)};
+        op.steps = {change(op.step, now, random_.one_in(2))};
         now[static_cast<size_t>(op.step)] = op.steps[0];
       } else if (kind >= 13 && kind < 15 && can_switch && has_graph && !is_in_body) {
         op.kind = random_.one_in(2) ? OpKind::disable : OpKind::enable;
-      } else if (kind == 15 && !program_.is_captured && program_.condition < 0 &&
+      } else if ((kind == 15 || kind > 20) && !program_.is_captured && program_.condition < 0 &&
                  !program_.has_memory_node) {
         op.kind = OpKind::update;
+        const bool keeps_places = !random_.one_in(3);
         for (size_t at = 0; at < now.size(); ++at) {
           if (random_.one_in(2) && now[at].kind != StepKind::child &&
               now[at].kind != StepKind::empty && now[at].kind != StepKind::host) {
-            now[at] = change(static_cast<int>(at), now);
+            now[at] = change(static_cast<int>(at), now, keeps_places);
           }
         }
         op.steps = now;
