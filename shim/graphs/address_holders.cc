@@ -4,6 +4,8 @@
 
 #include "shim/driver/driver.h"
 #include "shim/launch/learn.h"
+#include "shim/launch/rewrite_plan.h"
+#include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
@@ -176,6 +178,46 @@ bool find_holders(const Originals& originals, const Block<NodeParams>& params, b
     if (!search.scan_kernel(params[i], static_cast<uint32_t>(i))) return false;
   }
   return are_all || search.scan_others(originals.graph);
+}
+
+namespace {
+
+// A solution that the pattern leads to: it takes all tensors of the definition. Null: there is
+// none.
+const Binding* find_binding(const Candidate& candidate) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  if (&snapshot != current_generation()->snapshot) return nullptr;
+  const Route* const routes = snapshot.begin(candidate.pattern->routes);
+  for (uint32_t i = 0; i < candidate.pattern->routes.count; ++i) {
+    for (uint32_t k = 0; k < routes[i].count; ++k) {
+      const Binding& binding = snapshot.begin(snapshot.bindings)[routes[i].binding + k];
+      if (binding.state == BindingState::ready) return &binding;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool reads_nothing_there(const Originals& originals, const NodeParams& params,
+                         const AddressHolder& holder) {
+  KernelNode& node = originals.nodes[holder.kernel];
+  PlannedNode planned;
+  plan_copied_node(node.kept, params, &node.facts, &planned);
+  const LaunchPlan& launch = planned.plan.launch;
+  if (!holds_for_node(launch, params, attributes_of(node.kept, &node.facts).cluster)) return false;
+  const Binding* const binding = find_binding(*launch.candidate);
+  if (binding == nullptr) return false;
+  const ArgumentMap* const arguments = launch.candidate->snapshot->begin(binding->arguments);
+  for (uint32_t i = 0; i < binding->arguments.count; ++i) {
+    const ArgumentMap& argument = arguments[i];
+    if (argument.kind != ArgumentMap::Kind::pass) continue;
+    const bool is_there = argument.param == holder.param &&
+                          argument.offset < holder.offset + sizeof(CUdeviceptr) &&
+                          holder.offset < argument.offset + argument.size;
+    if (is_there) return false;
+  }
+  return true;
 }
 
 }  // namespace fibshim

@@ -19,4 +19,10 @@ struct AddressHolder {
 bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
                   uint64_t begin, uint64_t end, Growing<AddressHolder>* out);
 
+// True if a pattern of the generation in force knows the launch of a kernel, the holder, as a call
+// of a definition, and the word is none of the pointers that a solution takes: neither the kernel
+// nor what may replace it reads there. Requires a read section.
+bool reads_nothing_there(const Originals& originals, const NodeParams& params,
+                         const AddressHolder& holder);
+
 }  // namespace fibshim

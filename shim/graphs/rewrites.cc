@@ -316,42 +316,9 @@ class Absorption {
     return false;
   }
 
-  // A pattern knows the kernel's launch as a call of a definition, and the word is none of the pointers that a solution
-  // takes: neither the kernel nor what may replace it reads there.
   bool is_unused(const AddressHolder& holder) const {
-    if (holder.kernel == UINT32_MAX) return false;
-    const NodeParams& params = params_[holder.kernel];
-    PlannedNode planned;
-    const CUgraphNode kept = originals_.nodes[holder.kernel].kept;
-    NodeFacts* const facts = &originals_.nodes[holder.kernel].facts;
-    plan_copied_node(kept, params, facts, &planned);
-    const LaunchPlan& launch = planned.plan.launch;
-    if (!holds_for_node(launch, params, attributes_of(kept, facts).cluster)) return false;
-    const Binding* const binding = find_binding(*launch.candidate);
-    if (binding == nullptr) return false;
-    const ArgumentMap* const arguments = snapshot_.begin(binding->arguments);
-    for (uint32_t i = 0; i < binding->arguments.count; ++i) {
-      const ArgumentMap& argument = arguments[i];
-      if (argument.kind != ArgumentMap::Kind::pass) continue;
-      const bool is_there = argument.param == holder.param &&
-                            argument.offset < holder.offset + sizeof(CUdeviceptr) &&
-                            holder.offset < argument.offset + argument.size;
-      if (is_there) return false;
-    }
-    return true;
-  }
-
-  // A solution that the pattern leads to: it takes all tensors of the definition. Null: there is none.
-  const Binding* find_binding(const Candidate& candidate) const {
-    if (candidate.snapshot != &snapshot_) return nullptr;
-    const Route* const routes = snapshot_.begin(candidate.pattern->routes);
-    for (uint32_t i = 0; i < candidate.pattern->routes.count; ++i) {
-      for (uint32_t k = 0; k < routes[i].count; ++k) {
-        const Binding& binding = snapshot_.begin(snapshot_.bindings)[routes[i].binding + k];
-        if (binding.state == BindingState::ready) return &binding;
-      }
-    }
-    return nullptr;
+    return holder.kernel != UINT32_MAX &&
+           reads_nothing_there(originals_, params_[holder.kernel], holder);
   }
 
   // Why the kernels cannot become one launch, in words for the log; null: they can.
