@@ -69,7 +69,10 @@ bool Following::change(size_t index, const NodeParams& params, const PlannedNode
   if (node.merge != 0) {
     const Merges& merges = variant_->merges;
     if (is_changed_.count() == 0 && !is_changed_.allocate(merges.all.count())) return false;
-    is_changed_[node.merge - 1] = true;
+    const uint32_t merge = node.merge - 1;
+    is_changed_[merge] = true;
+    if (merge < first_changed_) first_changed_ = merge;
+    if (merge >= end_changed_) end_changed_ = merge + 1;
     return is_apart(index, params, &merges.all[node.merge - 1]);
   }
   // A replacement that begins early depends on what others are given (early_nodes.h).
@@ -82,7 +85,7 @@ bool Following::change(size_t index, const NodeParams& params, const PlannedNode
 }
 
 bool Following::finish() {
-  for (size_t i = 0; i < is_changed_.count(); ++i) {
+  for (uint32_t i = first_changed_; i < end_changed_; ++i) {
     if (is_changed_[i] && !follow_merge(variant_->merges.all[i])) return false;
   }
   return true;

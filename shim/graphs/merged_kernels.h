@@ -45,7 +45,9 @@ class Following {
   Variant* variant_;
   const TakenOver* written_;
   bool may_follow_;
-  Block<bool> is_changed_;     // of each of Merges::all
+  Block<bool> is_changed_;  // of each of Merges::all; false outside the following
+  uint32_t first_changed_ = UINT32_MAX;
+  uint32_t end_changed_ = 0;
   Block<BufferRange> ranges_;  // room
 };
 

@@ -14,6 +14,7 @@
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_rules.h"
 #include "shim/registry/generation.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 namespace {
@@ -179,7 +180,7 @@ bool update_variant(Variant* running, Variant* variant) {
   return true;
 }
 
-// Plans a kernel whose survey is done. `cluster`: of the original.
+// Plans a kernel that the survey has planned, for the same parameters.
 void plan_surveyed(const Survey& survey, size_t index, const NodeParams& params, Exec* exec,
                    PlannedNode* out) {
   KernelNode& node = exec->nodes[index];
@@ -197,7 +198,8 @@ void plan_surveyed(const Survey& survey, size_t index, const NodeParams& params,
 bool follow_update(const Survey& survey, Exec* exec, Variant* running) {
   const ReadSection section;
   const TakenOver& written = exec->taken_over;
-  if (written.has_changed_others()) return false;
+  // Its plans may have died since.
+  if (written.has_changed_others() || survey.plans_changes != handle_changes()) return false;
   Following following(exec, running, &written);
   if (!following.may_follow()) return false;
   for (size_t i = 0; i < survey.is_changed.count(); ++i) {
