@@ -374,7 +374,7 @@ GPU_CASE(rewrite_among_programmatic_edges) {
 }
 
 // The host sets nodes of its exec, and lets it take over graphs, whose values make no difference to what was proved: the
-// kernels stay one. They may also be values by which they are another one's.
+// kernels stay one. They may also have values that the pattern does not know, or be refused by the driver.
 GPU_CASE(rewrite_follows_its_kernels) {
   const Work work(gpu);
   const Graph graph;
@@ -386,11 +386,15 @@ GPU_CASE(rewrite_follows_its_kernels) {
   const CUgraphNode free = work.add_free(graph.get(), gpu.marks(), {join});
   const Executable executable(graph.get());
   const long execs = calls("cuGraphInstantiate*");
+  const auto expect_values = [&](const char* kernel, int value, int of_free) {
+    executable.run(gpu);
+    EXPECT_EQUAL(value, last_value_of(kernel));
+    EXPECT_EQUAL(of_free, last_value_of("conform_free"));
+  };
   executable.set(join, changed.params(work.join));
   executable.set(split, first.params(work.split));
   executable.set(free, work.free, Arguments(gpu.marks(), 1, 2));
-  executable.run(gpu);
-  EXPECT_EQUAL(4, last_value_of("curated_joined"));
+  expect_values("curated_joined", 4, 2);
   const auto update = [&](int32_t value, int32_t of_free) {
     Floats third(gpu, work.sums.get(), work.out.get(), value);
     const Graph next;
@@ -398,27 +402,36 @@ GPU_CASE(rewrite_follows_its_kernels) {
     const CUgraphNode next_join = work.add(next.get(), work.join, &third, {next_split});
     next.add(work.free, Arguments(gpu.marks(), 1, of_free), next_join);
     executable.update(next);
-    executable.run(gpu);
   };
-  int expected = 5;
+  int of_free = 5;
   for (const int32_t value : {5, 5, 6}) {
-    update(value, expected);
-    EXPECT_EQUAL(value, last_value_of("curated_joined"));
-    EXPECT_EQUAL(expected++, last_value_of("conform_free"));
+    update(value, of_free);
+    expect_values("curated_joined", value, of_free++);
   }
   // Set after an update, then the values of the last update again.
   executable.set(join, changed.params(work.join));
-  executable.run(gpu);
-  EXPECT_EQUAL(4, last_value_of("curated_joined"));
-  update(6, 1);
-  EXPECT_EQUAL(6, last_value_of("curated_joined"));
+  expect_values("curated_joined", 4, 7);
+  update(6, 7);
+  expect_values("curated_joined", 6, 7);
   EXPECT_EQUAL(execs, calls("cuGraphInstantiate*"));
   gpu.expect_ran({.free = 6, .joined = 6});
-  // The pattern knows no kernels with this value, and then knows them again.
   update(13, 1);
+  expect_values("conform_join", 13, 1);
   update(7, 1);
-  EXPECT_EQUAL(7, last_value_of("curated_joined"));
-  gpu.finish({.free = 8, .split = 1, .join = 1, .joined = 7},
+  expect_values("curated_joined", 7, 1);
+  gpu.expect_ran({.free = 8, .split = 1, .join = 1, .joined = 7});
+  // The second of its nodes is refused.
+  const auto with_fault = [&](const auto& work_with_it) {
+    CHECK(cuda().simcuda_set_faults("cuGraphExecKernelNodeSetParams=2@2") == 1);
+    work_with_it();
+    CHECK(cuda().simcuda_set_faults("") == 1);
+  };
+  update(8, 2);
+  with_fault([&] { update(9, 3); });
+  expect_values("curated_joined", 9, 3);
+  with_fault([&] { executable.set(join, changed.params(work.join)); });
+  expect_values("conform_join", 4, 3);
+  gpu.finish({.free = 10, .split = 2, .join = 2, .joined = 8},
              {.hit = 1, .untracked = 1, .absorbed = 1});
 }
 
