@@ -151,7 +151,8 @@ bool Following::follow_merge(const Merge& merge) {
   const VariantNode& node = variant_->nodes[first];
   PlannedNode planned;
   memset(&planned.shape, 0, sizeof planned.shape);
-  KnownDecision* const known = known_decision(rewrite);
+  // One for each rewrite: its launches in a graph most often have the same key.
+  KnownDecision* const known = variant_->merges.decision_of(rewrite);
   if (plan_rewrite(&call, &planned.plan, known) != LaunchAction::redirect) return false;
   shape_replacement(attributes_of(exec_->nodes[first].kept, &exec_->nodes[first].facts), &planned);
   planned.shape.runs_in = first + 1;
@@ -166,21 +167,6 @@ bool Following::follow_merge(const Merge& merge) {
     if (!count_node_as(variant_, merge.kernels[i], i == 0 ? hit : absorbed, false)) return false;
   }
   return true;
-}
-
-// One for each rewrite: its launches in a graph most often have the same key. Null: no memory.
-KnownDecision* Following::known_decision(const Rewrite& rewrite) {
-  Growing<KnownDecision*>& all = variant_->merges.decisions;
-  for (KnownDecision* const one : all) {
-    if (one->rewrite == &rewrite || one->rewrite == nullptr) return one;
-  }
-  auto* const made = static_cast<KnownDecision*>(g_graph_pool.allocate(sizeof(KnownDecision)));
-  KnownDecision** const added = made == nullptr ? nullptr : all.add();
-  if (added == nullptr) {
-    g_graph_pool.release(made, sizeof *made);
-    return nullptr;
-  }
-  return *added = made;
 }
 
 bool Following::set(CUgraphNode node, const NodeParams& params) const {

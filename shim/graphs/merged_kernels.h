@@ -38,7 +38,6 @@ class Following {
  private:
   bool is_apart(size_t index, const NodeParams& params, const Merge* own);
   bool follow_merge(const Merge& merge);
-  KnownDecision* known_decision(const Rewrite& rewrite);
   bool set(CUgraphNode node, const NodeParams& params) const;
 
   Exec* exec_;

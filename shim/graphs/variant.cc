@@ -15,6 +15,9 @@ namespace {
 constexpr uint64_t kExecBytesPerNode = 3 << 10;  // measured on an H200 (tests/bench/RESULTS.md)
 std::atomic<uint64_t> g_sample_bytes;            // of all variants that serve shadow checks
 
+// The pool aligns blocks less than decisions are.
+constexpr size_t kDecisionBytes = sizeof(KnownDecision) + alignof(KnownDecision);
+
 Run* find_run(const Variant& variant, CounterIndex counter) {
   for (Run& run : variant.runs) {
     if (run.counter == counter) return &run;
@@ -52,7 +55,26 @@ void end_graph(CUgraph graph) {
 }  // namespace
 
 Merges::~Merges() {
-  for (KnownDecision* const one : decisions) g_graph_pool.release(one, sizeof *one);
+  for (void* const block : decisions) g_graph_pool.release(block, kDecisionBytes);
+}
+
+KnownDecision* Merges::decision_of(const Rewrite& rewrite) {
+  const auto align = [](void* block) {
+    const auto at = reinterpret_cast<uintptr_t>(block) + alignof(KnownDecision) - 1;
+    return reinterpret_cast<KnownDecision*>(at / alignof(KnownDecision) * alignof(KnownDecision));
+  };
+  for (void* const block : decisions) {
+    KnownDecision* const known = align(block);
+    if (known->rewrite == &rewrite || known->rewrite == nullptr) return known;
+  }
+  void* const block = g_graph_pool.allocate(kDecisionBytes);
+  void** const added = block == nullptr ? nullptr : decisions.add();
+  if (added == nullptr) {
+    g_graph_pool.release(block, kDecisionBytes);
+    return nullptr;
+  }
+  *added = block;
+  return align(block);
 }
 
 void Merges::swap(Merges& other) {

@@ -41,8 +41,8 @@ struct Merge {
 struct Merges {
   Growing<Merge> all;
   Growing<BufferRange> ranges;
-  AddressRanges dead;                 // every buffer that some rewrite declares dead
-  Growing<KnownDecision*> decisions;  // for changes
+  AddressRanges dead;        // every buffer that some rewrite declares dead
+  Growing<void*> decisions;  // blocks that hold one each, for changes
   // Known to be all: other parameters of kernels that are not bound, outside dead buffers and with
   // the same ranges, let the same kernels become one.
   bool may_stay = false;
@@ -52,6 +52,8 @@ struct Merges {
   Merges(const Merges&) = delete;
   Merges& operator=(const Merges&) = delete;
   void swap(Merges& other);
+  // Returns the decision for launches of a rewrite, or an empty one. Null: no memory.
+  KnownDecision* decision_of(const Rewrite& rewrite);
 };
 
 struct Run {
