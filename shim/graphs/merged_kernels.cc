@@ -81,7 +81,8 @@ bool Following::change(size_t index, const NodeParams& params, const PlannedNode
   }
   if (has_members(handle_of(params)) || !is_apart(index, params, nullptr)) return false;
   return set(node.node, planned.is_redirect() ? planned.plan.params : params) &&
-         count_node_as(variant_, index, planned.plan.counter, exec_->nodes[index].is_disabled);
+         (node.counter == planned.plan.counter ||
+          count_node_as(variant_, index, planned.plan.counter, exec_->nodes[index].is_disabled));
 }
 
 bool Following::finish() {

@@ -180,16 +180,24 @@ bool update_variant(Variant* running, Variant* variant) {
   return true;
 }
 
-// Plans a kernel that the survey has planned, for the same parameters.
-void plan_surveyed(const Survey& survey, size_t index, const NodeParams& params, Exec* exec,
-                   PlannedNode* out) {
-  KernelNode& node = exec->nodes[index];
-  const KeptPlan& kept = survey.plans[index];
-  const bool is_known = kept.decision != nullptr && kept.is_redirect() && !kept.has_shape;
+// Plans a kernel that the survey has planned, for the same parameters. `running`: as which it runs.
+void plan_surveyed(const KeptPlan& kept, const VariantNode& running, const NodeParams& params,
+                   KernelNode* node, PlannedNode* out) {
   memset(&out->shape, 0, sizeof out->shape);
-  if (!is_known ||
-      !plan_again(kept, params, attributes_of(node.kept, &node.facts).cluster, &out->plan)) {
-    plan_copied_node(node.kept, params, &node.facts, out);
+  if (kept.decision != nullptr && !kept.is_redirect()) {
+    out->plan.launch.action = LaunchAction::original;
+    out->plan.counter = counter_of_kept(kept);
+    return;
+  }
+  const auto plan_it_again = [&] {
+    return plan_again(kept, params, attributes_of(node->kept, &node->facts).cluster, &out->plan);
+  };
+  if (kept.decision != nullptr && !running.shape.has_early_edge() && plan_it_again() &&
+      solution_number(*out) == running.solution) {
+    // The same solution gives the same node the same shape.
+    out->shape = running.shape;
+  } else {
+    plan_copied_node(node->kept, params, &node->facts, out);
   }
 }
 
@@ -207,7 +215,9 @@ bool follow_update(const Survey& survey, Exec* exec, Variant* running) {
     void* pointers[kMaxParams];
     const NodeParams params = written.written_kernel(i, pointers);
     PlannedNode planned;
-    if (running->nodes[i].merge == 0) plan_surveyed(survey, i, params, exec, &planned);
+    if (running->nodes[i].merge == 0) {
+      plan_surveyed(survey.plans[i], running->nodes[i], params, &exec->nodes[i], &planned);
+    }
     if (!following.change(i, params, planned)) return false;
   }
   return following.finish();
