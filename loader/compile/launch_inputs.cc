@@ -7,9 +7,9 @@
 namespace fibshim {
 namespace {
 
-using Kind = LaunchInput::Kind;
+using InputKind = LaunchInput::Kind;
 
-LaunchInput make_input(Kind kind, uint32_t param, uint32_t offset) {
+LaunchInput make_input(InputKind kind, uint32_t param, uint32_t offset) {
   LaunchInput input{};
   input.kind = kind;
   input.param = static_cast<uint8_t>(param);
@@ -25,7 +25,7 @@ void LaunchInputList::add(LaunchInput input) {
   if (std::ranges::find(inputs_, input) == inputs_.end()) inputs_.push_back(input);
 }
 
-void LaunchInputList::add_geometry(uint32_t index) { add(make_input(Kind::geometry, index, 0)); }
+void LaunchInputList::add_geometry(uint32_t index) { add(make_input(InputKind::geometry, index, 0)); }
 
 void LaunchInputList::add_value(uint32_t param, uint32_t offset, ValueType type) {
   // Addresses differ from launch to launch: a plan that depends on one is made for each.
@@ -34,10 +34,10 @@ void LaunchInputList::add_value(uint32_t param, uint32_t offset, ValueType type)
     return;
   }
   const uint32_t bytes = size_of(type);
-  add(make_input(bytes == 8   ? Kind::long_word
-                 : bytes == 4 ? Kind::word
-                 : bytes == 2 ? Kind::half_word
-                              : Kind::byte,
+  add(make_input(bytes == 8   ? InputKind::long_word
+                 : bytes == 4 ? InputKind::word
+                 : bytes == 2 ? InputKind::half_word
+                              : InputKind::byte,
                  param, offset));
 }
 
@@ -47,7 +47,7 @@ void LaunchInputList::add_comparison(const Step& step) {
       (step.op == Op::require_least && (step.imm == 0 || step.imm == 1)) ||
       ((step.op == Op::require_unequal || step.op == Op::require_equal) && step.imm == 0);
   if (step.type == ValueType::address && is_of_sign && has_room(step.index, step.offset)) {
-    add(make_input(Kind::sign, step.index, step.offset));
+    add(make_input(InputKind::sign, step.index, step.offset));
   } else {
     add_value(step.index, step.offset, step.type);
   }
@@ -65,10 +65,10 @@ void LaunchInputList::add_equality(const Step& step) {
     is_whole_ = false;
     return;
   }
-  LaunchInput input = make_input(Kind::same, step.index, step.offset);
+  LaunchInput input = make_input(InputKind::same, step.index, step.offset);
   input.more = uint32_t{other.index} << 16 | other.offset;
   add(input);
-  add(make_input(Kind::sign, step.index, step.offset));
+  add(make_input(InputKind::sign, step.index, step.offset));
 }
 
 void LaunchInputList::add(const std::vector<Step>& steps) {
@@ -91,7 +91,7 @@ void LaunchInputList::add(const std::vector<Step>& steps) {
         if (step.imm < 0 || step.imm > UINT32_MAX || !has_room(step.index, step.offset)) {
           is_whole_ = false;
         } else {
-          LaunchInput input = make_input(Kind::aligned, step.index, step.offset);
+          LaunchInput input = make_input(InputKind::aligned, step.index, step.offset);
           input.more = static_cast<uint32_t>(step.imm);
           add(input);
         }

@@ -2,11 +2,13 @@
 // launch: parameters by pointers or packed, as a graph's node (no stream, no attributes), and, if
 // the loader made the binding direct, by the fast form, which must give the same.
 #include "shim/plan/plan.h"
+#include "shim/plan/remembered.h"
 
 #include <string.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -132,6 +134,38 @@ class OneLaunch {
     const Binding& binding = *made.decision->binding;
     for (uint32_t i = 0; i < binding.arguments.count; ++i) {
       out.arguments.push_back(read(made.params[i], size_of_argument(binding, i)));
+    }
+    return out;
+  }
+
+  // Remembers what planned() has made.
+  void remember(uint64_t changes, LaunchMemory* memory) const {
+    remember_launch(request_, plan_, static_cast<uint32_t>(plan_.outcome), changes, memory);
+  }
+
+  InputValues inputs() const {
+    InputValues out;
+    read_inputs(folder_.record(), pointers_,
+                [&](uint32_t i) -> int64_t { return request_.view.geometry[i]; }, &out);
+    return out;
+  }
+
+  // The same by a plan that is remembered. Nothing if there is none.
+  std::optional<Planned> planned_again(uint64_t changes, const LaunchMemory& memory) {
+    const RememberedLaunch* const found =
+        find_remembered(memory, folder_.record(), changes, inputs());
+    if (found == nullptr) return std::nullopt;
+    if (found->decision == nullptr) {
+      return Planned{LaunchAction::original, static_cast<Outcome>(found->counter), {}, {}};
+    }
+    Planned out = {LaunchAction::redirect, Outcome::hit, {}, {}};
+    memcpy(out.geometry.data(), found->geometry, sizeof found->geometry);
+    void* room[kMaxFastArguments];
+    int64_t computed[kMaxRememberedValues];
+    void** const arguments = make_remembered_arguments(*found, pointers_, room, computed);
+    const Binding& binding = folder_.snapshot().begin(folder_.snapshot().bindings)[0];
+    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+      out.arguments.push_back(read(arguments[i], size_of_argument(binding, i)));
     }
     return out;
   }
@@ -326,6 +360,71 @@ TEST_P(PlanTable, SaysTheSameInEveryWay) {
   if (by_fast_form) {
     EXPECT_EQ(*by_fast_form, planned) << "fast";
   }
+}
+
+// Launches of which each differs in one value from the first.
+std::vector<Given> variants_of(const Given& first) {
+  std::vector<Given> all = {first};
+  const auto add = [&](const auto& change) {
+    all.push_back(first);
+    change(&all.back());
+  };
+  for (uint64_t Given::*const pointer : {&Given::x, &Given::w, &Given::y}) {
+    for (const uint64_t bits : {uint64_t{0}, uint64_t{1}, uint64_t{0x7000'0000'0400},
+                                uint64_t{0x7000'0000'0408}, uint64_t{1} << 63, ~uint64_t{15}}) {
+      add([&](Given* given) { given->*pointer = bits; });
+    }
+  }
+  for (const int32_t rows : {INT32_MIN, -1, 0, 1, 6, 8, INT32_MAX}) {
+    add([&](Given* given) { given->rows = rows; });
+  }
+  for (const int32_t hidden : {0, 128, 4095}) add([&](Given* given) { given->hidden = hidden; });
+  add([](Given* given) { given->eps = 2e-5F; });
+  for (uint32_t i = 0; i < 3; ++i) {
+    add([&](Given* given) { given->grid[i] = 9; });
+    add([&](Given* given) { given->block[i] = 2; });
+    add([&](Given* given) { given->cluster[i] = 2; });
+  }
+  add([](Given* given) { given->shared_mem = 0; });
+  return all;
+}
+
+TEST_P(PlanTable, SaysTheSameAgain) {
+  const Row& row = GetParam();
+  SCOPED_TRACE(row.name);
+  const PlannedFolder folder(row.folder);
+  ASSERT_EQ(folder.error(), "");
+  const Decider decide(folder.record());
+  const auto memory = std::make_unique<LaunchMemory>();
+  constexpr uint64_t kChanges = 5;
+  for (const Given& given : variants_of(row.given)) {
+    OneLaunch launch(folder, given);
+    const Planned planned = launch.planned(decide);
+    const std::optional<Planned> before = launch.planned_again(kChanges, *memory);
+    if (before) EXPECT_EQ(*before, planned) << "another launch's";
+    launch.remember(kChanges, memory.get());
+    const std::optional<Planned> again = launch.planned_again(kChanges, *memory);
+    ASSERT_EQ(again.has_value(), folder.record().inputs.are_whole);
+    if (again) EXPECT_EQ(*again, planned);
+    EXPECT_FALSE(launch.planned_again(kChanges + 1, *memory)) << "handles have changed";
+  }
+}
+
+TEST(Plan, TellsApartLaunchesWhoseHashesAreTheSame) {
+  const PlannedFolder folder({.where = R"("rows < 100")", .grid = R"("rows * 2 + 1")"});
+  ASSERT_EQ(folder.error(), "");
+  const Decider decide(folder.record());
+  const auto memory = std::make_unique<LaunchMemory>();
+  OneLaunch first(folder, {.rows = 7, .hidden = 4096});
+  OneLaunch other(folder, {.rows = 8, .hidden = 4096 - 128});
+  OneLaunch mirrored(folder, {.rows = 7 + 128, .hidden = 4095});
+  const uint64_t hash = first.inputs().hash;
+  ASSERT_TRUE(other.inputs().hash == hash || mirrored.inputs().hash == hash);
+  (void)first.planned(decide);
+  first.remember(1, memory.get());
+  EXPECT_TRUE(first.planned_again(1, *memory));
+  EXPECT_FALSE(other.planned_again(1, *memory));
+  EXPECT_FALSE(mirrored.planned_again(1, *memory));
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const auto& row) {

@@ -10,6 +10,7 @@
 
 #include "loader/read/sha256.h"
 #include "shim/plan/fit.h"
+#include "shim/plan/remembered.h"
 
 namespace fibshim {
 namespace {
@@ -99,6 +100,10 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
     fill_candidate(*snapshot_, matches[i], &candidates_[i]);
     candidates_[i].record = &record_;
   }
+  LaunchInput merged[kMaxLaunchInputs];
+  record_.inputs.list = inputs_;
+  record_.inputs.count = static_cast<uint8_t>(merge_inputs(*snapshot_, matches, count, merged));
+  fill_inputs(merged, record_.inputs.count, &record_.inputs);
 }
 
 PlannedFolder::~PlannedFolder() {

@@ -53,6 +53,7 @@ class PlannedFolder {
   const Snapshot* snapshot_ = nullptr;
   Param params_[6] = {{0, 8}, {8, 8}, {16, 8}, {24, 4}, {28, 4}, {32, 4}};
   Candidate candidates_[2] = {};
+  LaunchInput inputs_[kMaxLaunchInputs] = {};
   Record record_ = {};
 };
 
