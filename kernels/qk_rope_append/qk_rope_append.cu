@@ -3,7 +3,7 @@
 // reshape_and_cache_flash. The variant without norms replaces three kernels of vLLM's default mode:
 // Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash. A third
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
-// fused_rope and store_kvcache.
+// fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads.
 //
 // 16 lanes share a head of 128. Every intermediate result is rounded where the replaced kernels
 // stored it, and the squares are added up in the order of the replaced norm. vLLM's rms_norm: eight
@@ -228,6 +228,7 @@ struct SlotCache {
 };
 
 // A row of qkv is the heads of query, key and value, one behind the other.
+template <bool kHasNorms>
 __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint32_t num_kv_heads,
                                           const Weights& weights, const float* cos_sin_cache,
                                           const int64_t* positions, const SlotCache& cache,
@@ -237,7 +238,10 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
       Part(num_q_heads, num_kv_heads);
   const uint32_t all_heads = num_q_heads + 2 * num_kv_heads;
 
-  const Vector weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
+  Vector weight;
+  if constexpr (kHasNorms) {
+    weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
+  }
   const int64_t slot = __ldg(cache.slots + token);
   const float* const angle =
       cos_sin_cache + __ldg(positions + token) * kHeadSize + element % (kHeadSize / 2);
@@ -250,7 +254,10 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
   Type* const place = qkv + (token * all_heads + head) * kHeadSize + element;
   Vector x = {};
   if (is_head) x = load_once(place);
-  Vector rotated = normalize(x, weight, sum_of_squares_by_halves(x), weights.eps);
+  Vector rotated = x;
+  if constexpr (kHasNorms) {
+    rotated = normalize(x, weight, sum_of_squares_by_halves(x), weights.eps);
+  }
   rotated = rotate_by_floats(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) store(place, rotated);
@@ -310,10 +317,24 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                             void* value_cache, int64_t key_slot_stride, int64_t value_slot_stride,
                             int64_t reserved_slot, float eps, uint32_t num_q_heads,
                             uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_in_place_and_store(qkv, num_q_heads, num_kv_heads,
+  fibshim::rotate_in_place_and_store<true>(qkv, num_q_heads, num_kv_heads,
                                      {query_weight, key_weight, eps}, cos_sin_cache, positions,
                                      {static_cast<char*>(key_cache),
                                       static_cast<char*>(value_cache), slots, key_slot_stride,
                                       value_slot_stride, reserved_slot},
                                      next_may_begin);
+}
+
+// The same without norms.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    rope_store_d128_bf16(__nv_bfloat16* qkv, const float* cos_sin_cache, const int64_t* positions,
+                         const int64_t* slots, void* key_cache, void* value_cache,
+                         int64_t key_slot_stride, int64_t value_slot_stride, int64_t reserved_slot,
+                         uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+  fibshim::rotate_in_place_and_store<false>(qkv, num_q_heads, num_kv_heads, {}, cos_sin_cache,
+                                            positions,
+                                            {static_cast<char*>(key_cache),
+                                             static_cast<char*>(value_cache), slots,
+                                             key_slot_stride, value_slot_stride, reserved_slot},
+                                            next_may_begin);
 }

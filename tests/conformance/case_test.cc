@@ -143,6 +143,7 @@ const Row kRows[] = {
      kAsksWhatRan,
      kVllm},
     {"RewriteOfSglangQkNorm", {"rewrite_of_sglang_qk_norm"}, 0, kAsksWhatRan, kSglang},
+    {"RewriteOfSglangRopeAndStore", {"rewrite_of_sglang_rope_and_store"}, 0, kAsksWhatRan, kSglang},
     {"RewriteOfSglangQkNormNeedsItsTies",
      {"rewrite_of_sglang_qk_norm_needs_its_ties"},
      0,

@@ -1,6 +1,7 @@
-// The kernels that SGLang compiles at run time for an attention layer with norms of its heads, of the sources in its wheel: the
+// The kernels that SGLang compiles at run time for an attention layer and for activations, of the sources in its wheel: the
 // instances of heads of 128 in bfloat16, for models with 1, 2, 4 and 8 heads of key and value. Compiled for its symbols, and for
 // tests/gpu/sglang_rewrites.py.
+#include "elementwise/activation.cuh"
 #include "elementwise/kvcache.cuh"
 #include "elementwise/qknorm.cuh"
 #include "elementwise/rope.cuh"
@@ -17,5 +18,6 @@ using Store = StoreKVCacheKernel<256 * kHeads, 256 * kHeads, kThreads, true>;
 void instantiate() {
   using Rotation = FusedRopeKernel<true, 128, true, bf16_t>;
   take<&QKNormKernel<128, true, bf16_t>::run, &Rotation::run, &Rotation::run_fused,
+       &ActivationKernel<bf16_t, true>::run_activation, &ActivationKernel<fp16_t, true>::run_activation,
        &Store<1, 32>::run, &Store<2, 32>::run, &Store<4, 64>::run, &Store<8, 128>::run>();
 }

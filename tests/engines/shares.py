@@ -53,11 +53,14 @@ def percent(part):
     return f"{100 * part:.2g} %" if part < 0.1 else f"{100 * part:.0f} %"
 
 
+HOW = {"default": "default mode (torch.compile, CUDA graphs)", "eager": "`--enforce-eager`"}  # vLLM's
+
+
 def readme_row(mode, layers, phase, known, replaced, off, on):
-    """Of the table in README.md: `off` and `on` in tokens a second."""
-    how = "default mode (torch.compile, CUDA graphs)" if mode == "default" else "`--enforce-eager`"
+    """Of the table in README.md: `off` and `on` in tokens a second. A mode of another name is a model, in the engine's default mode."""
+    how = HOW.get(mode, f"default mode (CUDA graphs), {mode}")
     return f"| {how}, {layers} layers: {phase} | {percent(known)}, {percent(replaced)} | {off:,.0f}, {on:,.0f} |"
 
 
-def readme_head(engine, gpu):
-    return f"| {engine}'s wheel, Llama with rows of 4096, {gpu} | GPU time known, replaced | tokens/s off, on |\n|---|---|---|"
+def readme_head(engine, gpu, model="Llama with rows of 4096"):
+    return f"| {engine}'s wheel, {model}, {gpu} | GPU time known, replaced | tokens/s off, on |\n|---|---|---|"

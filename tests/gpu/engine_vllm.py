@@ -29,7 +29,9 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+import engine_turns
 import shares
+from engine_turns import compare_tokens, move, phase_of  # the first also for vllm_shadow.py
 from known_kernels import is_known, normal
 
 MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
@@ -38,7 +40,6 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
 MODEL_OF_EXPERTS = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_experts_per_tok": 2}
 DECODED, DECODED_IN_CONTEXT = 128, 64
-PREFILLS = 3  # timed one by one; a kernel outside a graph is chosen and loaded at its first launch after a move, so one comes before
 
 # Before vLLM is imported.
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
@@ -60,13 +61,6 @@ def profile(work):
         work()
         torch.cuda.synchronize()
     return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
-
-
-def move(where, build):
-    """Moves this process, with its captured graphs."""
-    done = subprocess.run([build / "bin/fibshim", "swap", where, "--pid", str(os.getpid()), "--wait", "--json"], check=True,
-                          stdout=subprocess.PIPE, text=True, env={n: v for n, v in os.environ.items() if n != "LD_PRELOAD"})
-    return json.loads(done.stdout)["processes"][0]
 
 
 def make_engine(layers, is_eager=False, contexts=(), experts=0, **more):
@@ -99,10 +93,6 @@ def tell(llm, asked, starts):
             "decoded": [[(token, *sorted((one.logprob for one in step.values()), reverse=True)[:2])
                          for token, step in zip(answer.outputs[0].token_ids, answer.outputs[0].logprobs)]
                         for prompts in starts for answer in llm.generate(prompts, chosen, use_tqdm=False)]}
-
-
-def phase_of(batch, context=None):
-    return f"decode, batch {batch}" + (f", context {context}" if context else "")
 
 
 def decoding_phases(args, llm, prompts):
@@ -153,24 +143,11 @@ def child(args):
             llm.reset_prefix_cache()
         if not args.record:  # whose graphs are to run what the profiler sees
             out[way].update(tell(llm, asked, starts))
-    rates = {(way, name): [] for way in ways for name in [name for name, *_ in phases] + ["first prefill"]}
-    for turn in range(args.rounds + 1):
-        for way in ways if turn % 2 else reversed(ways):
-            go(way)
-            for name, requests, decoded in phases:
-                tokens = len(requests) * (1024 if name == "prefill" else decoded)
-                for kind in ["first prefill", *["prefill"] * PREFILLS] if name == "prefill" else [name]:
-                    begun = time.perf_counter()
-                    work(name, requests, decoded)
-                    if turn:
-                        rates[way, kind].append(tokens / (time.perf_counter() - begun))
+    rates = engine_turns.rates(ways, phases, args.rounds, go, work)
     for way in ways:
         go(way)
-        out[way]["first prefill"] = {"tokens_per_s": statistics.median(rates[way, "first prefill"])}
         for name, *rest in phases:
-            timed = rates[way, name]
-            out[way][name] = {"tokens_per_s": statistics.median(timed), "all": timed,
-                              "kernels": {} if is_recorded else profile(lambda: work(name, *rest))}
+            out[way][name] = {**rates[way][name], "kernels": {} if is_recorded else profile(lambda: work(name, *rest))}
     json.dump(out, open(args.child, "w"))
 
 
@@ -182,18 +159,6 @@ def turn(args, build, environment, prefix):
                 (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
-
-
-def compare_tokens(own, ours):
-    """Distances of the log probabilities while the tokens are the same, and the engine's own lead where they part."""
-    distances, leads = [], []
-    for before, after in zip(own, ours):
-        for (a, of_a, second), (b, of_b, _) in zip(before, after):
-            if a != b:
-                leads.append(of_a - second)
-                break
-            distances.append(abs(of_a - of_b))
-    return distances, leads
 
 
 def shares_of(times):
@@ -260,45 +225,8 @@ def run_mode(args, build, folders, ours, known):
                 subprocess.run([build / "bin/fibshim", "stats", "--by", by, "--dir", stats], check=True)
     if args.apart:
         result.update(turn(args, build, {}, []))
-    totals = json.loads(text)["totals"]
-    off, on, rows = result["--off"], result["--on"], []
-    for way, side in (("off", off), ("on", on)):
-        last = side["moves"][-1]
-        count = sum(name in ours for name in side[phase_of(args.batches[0], *args.contexts[:1])]["kernels"])
-        print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} vllm.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
-              f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
-    for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
-        before, after = off[phase]["kernels"], on[phase]["kernels"]
-        seen, replaced = shares.share(before, known), shares.share(after, ours.__contains__)
-        rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
-        turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
-        apart = f", {rate(result['apart'])} without the shim" if args.apart else ""
-        print(f"{mode}, {phase}: {100 * seen:.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
-              f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
-              f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
-              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
-        if phase == "prefill":
-            print(f"measured: the first prefill after a move: {off['first prefill']['tokens_per_s']:.1f} tokens/s off, "
-                  f"{on['first prefill']['tokens_per_s']:.1f} on")
-        where = f"vllm.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}"
-        print(f"{'PASS' if replaced > 0 else 'FAIL'} {where}: kernels of the folder ran")
-        lines, problems = shares.of_unknown(before, known)
-        print(*lines, sep="\n")
-        print(f"{'FAIL' if problems else 'PASS'} {where}.known: every norm, activation, RoPE and KV write" + (f": not {problems[0]}" if problems else ""))
-        rows.append(shares.readme_row(mode, args.layers, phase, seen, replaced, off[phase]["tokens_per_s"], on[phase]["tokens_per_s"]))
-        if args.kernels:
-            for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:args.kernels]:
-                print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
-    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
-    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
-    mean = statistics.mean(distances)
-    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
-          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
-          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
-          f"engine's token led by {max(leads, default=0):.4f} at most")
-    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
-               and max(leads, default=0) <= 2 * max(of_decoded))
-    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
+    rows = engine_turns.report("vllm", mode, result, json.loads(text)["totals"], ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
+                               args.apart, args.kernels)
     return result["about"], rows
 
 

@@ -504,24 +504,30 @@ def rope_append(solution, dtype, size, rows):
     return problems + case.cache_problems()
 
 
-def qk_rmsnorm_rope_store(solution, dtype, size, rows):
+def rope_store(solution, dtype, size, rows):
+    """SGLang's, in place: of rows with norms of their heads, or without."""
     case = HeadsAndCache(solution, dtype, size, rows)
-    weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
+    has_norms = solution.definition.startswith("qk_rmsnorm")
+    weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)] if has_norms else []
     case.angles = case.angles.float() + 2.0**-12  # more than 16 bits have
     keys, values = (case.before[:, i].flatten(0, 1).clone() for i in range(2))
     case.slots[2::7] = reserved = 5
     expected = reference_of("sglang", solution.definition)(case.qkv, *weights, case.angles, case.positions, keys.unflatten(-1, (-1, size)),
                                                            values.unflatten(-1, (-1, size)), case.slots, reserved)
     qkv = case.qkv.clone()
-    solution.launch({**case.arguments(), "qkv_out": qkv, "query_weight": weights[0], "key_weight": weights[1], "slots": case.slots,
+    solution.launch({**case.arguments(), "qkv_out": qkv, **dict(zip(("query_weight", "key_weight"), weights)), "slots": case.slots,
                      "key_cache_out": keys, "value_cache_out": values, "key_slot_stride": 2 * keys.stride(0),
                      "value_slot_stride": 2 * values.stride(0), "reserved_slot": reserved, "eps": EPS, "cos_sin_cache": case.angles})
     problems = []
     heads = qkv.view(rows, -1, size)
-    for name, part, weight in (("query", slice(0, case.q_heads), weights[0]),
-                               ("key", slice(case.q_heads, case.q_heads + case.kv_heads), weights[1])):
-        x = case.qkv.view(rows, -1, size)[:, part].double()
-        normal = (x * reciprocal_root(x.pow(2), EPS) * weight.double()).to(dtype)
+    for index, (name, part) in enumerate((("query", slice(0, case.q_heads)), ("key", slice(case.q_heads, case.q_heads + case.kv_heads)))):
+        x = case.qkv.view(rows, -1, size)[:, part]
+        if not has_norms:
+            exact, sizes = case.rotated(x)
+            problems += wrong(name, heads[:, part].flatten(1), exact, 2.0**-22 * sizes)
+            continue
+        x = x.double()
+        normal = (x * reciprocal_root(x.pow(2), EPS) * weights[index].double()).to(dtype)
         a, b = normal.double().abs().chunk(2, -1)
         tipped = torch.cat([a + b] * 2, -1).flatten(1) * 2.0**-7  # by a rounding of the norm
         problems += wrong_rounded_twice(name, heads[:, part].flatten(1), case.rotated(normal)[0].to(dtype), tipped)
@@ -598,7 +604,7 @@ FAMILIES = {
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
-    "rope_append": rope_append, "qk_rmsnorm_rope_store": qk_rmsnorm_rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
+    "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",

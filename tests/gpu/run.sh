@@ -151,10 +151,17 @@ else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
   skipped=$((skipped + 1))
 fi
+if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sglang") is None)'; then
+  run "SGLang, Llama" "$python" "$here/engine_sglang.py" "$build"
+  run "SGLang, Qwen3" "$python" "$here/engine_sglang.py" "$build" --model qwen3
+else
+  echo "SKIP SGLang: it is not installed (pip install sglang)"
+  skipped=$((skipped + 1))
+fi
 if [ -e "$build/sglang_kernels.cubin" ]; then
   run "SGLang's norms, rotation and KV write as one" "$python" "$here/sglang_rewrites.py" "$build" "$build/sglang_kernels.cubin"
 else
-  echo "SKIP SGLang: its kernels are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
+  echo "SKIP SGLang's kernels: they are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
   skipped=$((skipped + 1))
 fi
 

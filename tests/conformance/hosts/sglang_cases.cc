@@ -1,4 +1,4 @@
-// SGLang's kernels of an attention layer with norms of its heads (config/sglang), captured with the attribute by which each may
+// SGLang's kernels of an attention layer with and without norms of its heads (config/sglang), captured with the attribute by which each may
 // begin before the one before it has ended.
 #include "tests/conformance/hosts/graphs.h"
 
@@ -14,6 +14,7 @@ constexpr char kRotate[] =
 constexpr char kStore[] =
     "_ZN6sglang20store_kvcache_kernelILl2048ELl2048ELj128ELb1ElEEvNS_18StoreKVCacheParamsE";
 constexpr char kOne[] = "qk_rope_store_d128_bf16";
+constexpr char kWithoutNorms[] = "rope_store_d128_bf16";
 
 struct Norm {
   CUdeviceptr query, key_base;
@@ -99,6 +100,9 @@ struct SglangLayer {
   }
   void all(const char* norm_name = kNorm) {
     launch(norm_name, &norm);
+    without_norms();
+  }
+  void without_norms() {
     launch(kRotate, &rotation);
     launch(kStore, &store);
   }
@@ -146,14 +150,49 @@ GPU_CASE(rewrite_of_sglang_qk_norm) {
   state({}, {.hit = 3, .untracked = 3, .absorbed = 6});
 }
 
-// One of the three uses other memory, more or less of it, or other sizes: all stay.
+GPU_CASE(rewrite_of_sglang_rope_and_store) {
+  SglangLayer layer(gpu);
+  layer.without_norms();  // outside graphs they stay
+  run_captured(gpu, [&] { layer.without_norms(); });
+  const SimcudaLaunch last = last_launch(kWithoutNorms);
+  const CUdeviceptr given[] = {layer.rotation.query,     layer.rotation.angles,
+                               layer.rotation.positions, layer.store.slots,
+                               layer.store.key_cache,    layer.store.value_cache};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t strides_and_slot[] = {2048, 2048, 0};
+  CHECK(memcmp(last.params + sizeof given, strides_and_slot, sizeof strides_and_slot) == 0);
+  const size_t scalars = sizeof given + sizeof strides_and_slot;
+  EXPECT_EQUAL(32, param_at<int32_t>(last, scalars));
+  EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(6, last.grid[1]);
+  SglangLayer one_token(gpu, 1);
+  run_captured(gpu, [&] { one_token.without_norms(); });
+  EXPECT_EQUAL(2, ran(kWithoutNorms));
+  EXPECT_EQUAL(1, ran(kStore));
+  state({}, {.hit = 2, .untracked = 2, .absorbed = 2});
+}
+
+// One of the three uses other memory, more or less of it, or other sizes: all stay, or the norm alone.
 GPU_CASE(rewrite_of_sglang_qk_norm_needs_its_ties) {
   const SglangLayer layer(gpu);
   using Change = void (*)(SglangLayer*);
-  const Change changes[] = {
+  const Change changes_of_norm[] = {
       [](SglangLayer* one) { one->norm.key_base += 256; },
       [](SglangLayer* one) { one->norm.query_stride += 128; },
       [](SglangLayer* one) { one->norm.key_stride += 128; },
+      [](SglangLayer* one) { one->norm.q_heads = 16; },
+      [](SglangLayer* one) { one->norm.tokens = 2; },
+  };
+  for (const Change change : changes_of_norm) {
+    SglangLayer other = layer;
+    change(&other);
+    run_all(gpu, other);
+  }
+  constexpr int kChangesOfNorm = sizeof changes_of_norm / sizeof changes_of_norm[0];
+  EXPECT_EQUAL(0, ran(kOne));
+  EXPECT_EQUAL(kChangesOfNorm, ran(kWithoutNorms));
+  const Change changes[] = {
       [](SglangLayer* one) { one->rotation.query += 1 << 20; },
       [](SglangLayer* one) { one->rotation.key_base += 1 << 20; },
       [](SglangLayer* one) { one->rotation.query_stride += 256; },
@@ -174,11 +213,15 @@ GPU_CASE(rewrite_of_sglang_qk_norm_needs_its_ties) {
     SglangLayer other = layer;
     change(&other);
     run_all(gpu, other);
+    run_captured(gpu, [&] { other.without_norms(); });
   }
   constexpr int kChanges = sizeof changes / sizeof changes[0];
   EXPECT_EQUAL(0, ran(kOne));
-  EXPECT_EQUAL(kChanges, ran(kStore));
-  state({}, {.untracked = 3 * kChanges});
+  EXPECT_EQUAL(kChangesOfNorm, ran(kWithoutNorms));
+  EXPECT_EQUAL(2 * kChanges, ran(kStore));
+  state({}, {.hit = kChangesOfNorm,
+             .untracked = kChangesOfNorm + 5 * kChanges,
+             .absorbed = kChangesOfNorm});
 }
 
 // The caches must end before what else the kernels use, and the solution serves so many tokens.

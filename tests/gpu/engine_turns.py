@@ -1,0 +1,98 @@
+"""What the tests of whole engines share: rounds that run the engine's kernels and ours by turns, and what both ways say of each other.
+
+A side is what one way has told: of each phase "tokens_per_s", "all" and "kernels" (microseconds by name); "moves"; "logprobs" of prompts;
+and "decoded", of each sequence the steps: token, its log probability, and the second's.
+"""
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+import shares
+
+PREFILLS = 3  # timed one by one; a kernel outside a graph is chosen and loaded at its first launch after a move, so one comes before
+
+
+def move(where, build, pid=None):
+    """Moves a process, this one by default, with its captured graphs."""
+    done = subprocess.run([build / "bin/fibshim", "swap", where, "--pid", str(pid or os.getpid()), "--wait", "--json"], check=True,
+                          stdout=subprocess.PIPE, text=True, env={n: v for n, v in os.environ.items() if n != "LD_PRELOAD"})
+    return json.loads(done.stdout)["processes"][0]
+
+
+def phase_of(batch, context=None):
+    return f"decode, batch {batch}" + (f", context {context}" if context else "")
+
+
+def rates(ways, phases, rounds, go, work):
+    """Of each way and phase, (name, requests, tokens of each), tokens a second by turns; a round before them warms up."""
+    found = {way: {name: [] for name, *_ in phases} for way in ways}
+    for turn in range(rounds + 1):
+        for way in ways if turn % 2 else reversed(ways):
+            go(way)
+            for name, requests, decoded in phases:
+                tokens = len(requests) * (1024 if name == "prefill" else decoded)
+                if name == "prefill":
+                    work(name, requests, decoded)
+                for _ in range(PREFILLS if name == "prefill" else 1):
+                    begun = time.perf_counter()
+                    work(name, requests, decoded)
+                    if turn > 0:
+                        found[way][name].append(tokens / (time.perf_counter() - begun))
+    return {way: {name: {"tokens_per_s": statistics.median(timed), "all": timed} for name, timed in phases.items()}
+            for way, phases in found.items()}
+
+
+def compare_tokens(own, ours):
+    """Distances of the log probabilities while the tokens are the same, and the engine's own lead where they part."""
+    distances, leads = [], []
+    for before, after in zip(own, ours):
+        for (a, of_a, second), (b, of_b, _) in zip(before, after):
+            if a != b:
+                leads.append(of_a - second)
+                break
+            distances.append(abs(of_a - of_b))
+    return distances, leads
+
+
+def report(engine, mode, result, totals, ours, known, first_phase, layers, is_apart=False, kernels=0):
+    """Prints what the two ways say, with PASS and FAIL. README's rows."""
+    off, on, rows = result["--off"], result["--on"], []
+    for way, side in (("off", off), ("on", on)):
+        last = side["moves"][-1]
+        count = sum(name in ours for name in side[first_phase]["kernels"])
+        print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} {engine}.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
+              f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
+    for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
+        before, after = off[phase]["kernels"], on[phase]["kernels"]
+        seen, replaced = shares.share(before, known), shares.share(after, ours.__contains__)
+        rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
+        turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
+        apart = f", {rate(result['apart'])} without the shim" if is_apart else ""
+        print(f"{mode}, {phase}: {100 * seen:.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
+              f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
+              f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
+              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
+        where = f"{engine}.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}"
+        print(f"{'PASS' if replaced > 0 else 'FAIL'} {where}: kernels of the folder ran")
+        lines, problems = shares.of_unknown(before, known)
+        print(*lines, sep="\n")
+        print(f"{'FAIL' if problems else 'PASS'} {where}.known: every norm, activation, RoPE and KV write" + (f": not {problems[0]}" if problems else ""))
+        rows.append(shares.readme_row(mode, layers, phase, seen, replaced, off[phase]["tokens_per_s"], on[phase]["tokens_per_s"]))
+        for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:kernels]:
+            print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
+    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
+    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
+    mean = statistics.mean(distances)
+    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
+          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
+          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
+          f"engine's token led by {max(leads, default=0):.4f} at most")
+    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
+               and max(leads, default=0) <= 2 * max(of_decoded))
+    print(f"{'PASS' if is_fine else 'FAIL'} {engine}.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
+    return rows
