@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """SGLang's norms of query's and key's heads, their rotation, and the keys and values into its cache, on the GPU: its three kernels in
-captured graphs, alone, and as one under the shim.
+captured graphs, alone, and as one under the shim; and the last two, of models without norms of the heads.
 
   tests/gpu/sglang_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE]
 
@@ -24,6 +24,7 @@ from solutions import Kernel
 
 # Heads of query, and of key and value (config/shared/qk_rope_append/store_sizes.table).
 SIZES = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (32, 2))
+SIZES_WITHOUT_NORMS = ((24, 8), (32, 8), (40, 8), (64, 8), (16, 4), (32, 4))  # rope_store_sizes.table there
 TOKENS = (1, 8, 32, 256, 512)
 HEAD, SLOTS, POSITIONS, EPS = 128, 8192, 40960, 1e-6
 RESERVED_SLOT = 0
@@ -59,8 +60,8 @@ def threads_of_a_row(kv_heads):
     return threads
 
 
-def definition_of(heads, kv_heads):
-    return f"qk_rmsnorm_rope_store_r{(heads + 2 * kv_heads) * HEAD}_q{heads}_kv{kv_heads}_d{HEAD}"
+def definition_of(heads, kv_heads, norm):
+    return f"{'qk_rmsnorm_' if norm else ''}rope_store_r{(heads + 2 * kv_heads) * HEAD}_q{heads}_kv{kv_heads}_d{HEAD}"
 
 
 class Layer:
@@ -87,8 +88,8 @@ class Layer:
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
         row_bytes, threads = 2 * HEAD * self.kv_heads, threads_of_a_row(self.kv_heads)
         store = (f"_ZN6sglang20store_kvcache_kernelILl{row_bytes}ELl{row_bytes}ELj{threads}ELb1ElEEvNS_18StoreKVCacheParamsE")
-        self.kernels = {"norm": Kernel(kernels, SYMBOLS[norm], [lambda value: value]), "store": Kernel(kernels, store, [lambda value: value]),
-                        "rotate": Kernel(kernels, SYMBOLS["rotate"], [lambda value: value])}
+        symbols = {**({"norm": SYMBOLS[norm]} if norm else {}), "rotate": SYMBOLS["rotate"], "store": store}
+        self.kernels = {name: Kernel(kernels, symbol, [lambda value: value]) for name, symbol in symbols.items()}
         self.fill_in()
 
     def fill_in(self):
@@ -117,9 +118,9 @@ class Layer:
             cache.zero_()
 
     def run(self):
-        for name in ("norm", "rotate", "store"):
+        for name, kernel in self.kernels.items():
             grid, block = self.grids[name]
-            self.kernels[name].launch((grid, 1, 1), block, [self.params[name]], is_dependent=True)
+            kernel.launch((grid, 1, 1), block, [self.params[name]], is_dependent=True)
 
     def outputs(self):
         return {"rows": self.qkv, "keys": self.caches[0], "values": self.caches[1]}
@@ -127,9 +128,10 @@ class Layer:
     def error(self):
         """Of the query's heads, from float64, rounded where SGLang rounds."""
         x = self.rows.view(self.tokens, -1, HEAD)[:, :self.q_heads].double()
-        normal = (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).bfloat16().double()
+        if self.norm_name:
+            x = (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).bfloat16().double()
         cos, sin = self.angles[self.positions].double().unsqueeze(1).chunk(2, -1)
-        a, b = normal.chunk(2, -1)
+        a, b = x.chunk(2, -1)
         exact = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
         return (self.qkv.view(self.tokens, -1, HEAD)[:, :self.q_heads].double() - exact).abs().mean().item()
 
@@ -142,6 +144,7 @@ def child(args):
         warm @ warm
     del warm
     cases = [(size, tokens, "norm") for size in SIZES for tokens in TOKENS] + [((32, 8), 8, "older norm")]
+    cases += [(size, tokens, None) for size in SIZES_WITHOUT_NORMS for tokens in TOKENS]
     for size, tokens, norm in cases:
         layer = Layer(args.kernels, size, tokens, norm)
         layer.run()
@@ -153,7 +156,7 @@ def child(args):
         graph.replay()
         torch.cuda.synchronize()
         bytes_of = {name: tensor.contiguous().view(torch.uint8).cpu() for name, tensor in layer.outputs().items()}
-        out[f"{size} {tokens} {norm}"] = {"bytes": bytes_of, "error": layer.error(), "size": size, "tokens": tokens,
+        out[f"{size} {tokens} {norm or 'without norms'}"] = {"bytes": bytes_of, "error": layer.error(), "size": size, "tokens": tokens, "norm": norm,
                                           "us": graph_us(layer.run, 4 * layer.qkv.numel())}
         del graph
     torch.save(out, args.child)
@@ -177,12 +180,15 @@ def main():
         as_one, counted = run_side(command, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/sglang")})
     table, kept = {}, KeptTimes(build / "config/sglang")
     with report.phase("all are rewritten") as problems:
-        if not counted.get("absorbed") or counted.get("absorbed") != 2 * counted.get("hit", 0) or "fallback_graph" in counted:
+        outcomes = lambda name: {of: count for (of, outcome), count in counted.items() if outcome == name}
+        absorbed = sum((2 if of.startswith("qk_rmsnorm") else 1) * count for of, count in outcomes("hit").items())
+        wanted = {definition_of(*case["size"], case["norm"]) for case in as_one.values()}
+        if outcomes("hit").keys() != wanted or sum(outcomes("absorbed").values()) != absorbed or outcomes("fallback_graph"):
             problems.append(f"counted {counted}")
     for key, mine in as_one.items():
         his = alone[key]
         if "older" not in key:
-            kept.add(definition_of(*mine["size"]), "SGLang", mine["us"], his["us"], num_tokens=mine["tokens"], max_seq_len=POSITIONS,
+            kept.add(definition_of(*mine["size"], mine["norm"]), "SGLang", mine["us"], his["us"], num_tokens=mine["tokens"], max_seq_len=POSITIONS,
                      num_slots=SLOTS)
         table[key] = compare_sides(report, key, mine, his)
     return finish(report, args, kept, table)

@@ -7,13 +7,17 @@ from counters import read_counts
 
 
 def run_side(command, environment):
-    """Runs `command --child FILE`: what it saved in the file, and the launches of each outcome."""
+    """Runs `command --child FILE`: what it saved in the file, and the launches by definition and outcome."""
     import torch
     with tempfile.TemporaryDirectory() as stats:
         file = os.path.join(stats, "out.pt")
         subprocess.run([*command, "--child", file], check=True, env={**os.environ, **environment, "FIBSHIM_STATS_DIR": stats})
         counts = read_counts(stats)
-        return torch.load(file), {outcome: sum(n for (_, o), n in counts.items() if o == outcome) for _, outcome in counts}
+        return torch.load(file), counts
+
+
+def by_outcome(counts):
+    return {outcome: sum(n for (_, o), n in counts.items() if o == outcome) for _, outcome in counts}
 
 
 def compare_sides(report, name, as_one, alone, others={}, most_that_differ=0, more_error=float("inf")):
