@@ -17,7 +17,15 @@ LaunchInput make_input(InputKind kind, uint32_t param, uint32_t offset) {
   return input;
 }
 
-bool has_room(uint32_t param, uint32_t offset) { return param <= UINT8_MAX && offset <= UINT16_MAX; }
+bool has_room(uint32_t param, uint32_t offset) {
+  return param <= UINT8_MAX && offset <= UINT16_MAX;
+}
+
+// Whether the program compares what the step at `i` loads with 0, and does nothing else with it.
+bool is_compared_with_zero(const std::vector<Step>& steps, size_t i) {
+  return i + 2 < steps.size() && steps[i + 1].op == Op::push && steps[i + 1].imm == 0 &&
+         steps[i + 2].op >= Op::eq && steps[i + 2].op <= Op::ge;
+}
 
 }  // namespace
 
@@ -25,7 +33,9 @@ void LaunchInputList::add(LaunchInput input) {
   if (std::ranges::find(inputs_, input) == inputs_.end()) inputs_.push_back(input);
 }
 
-void LaunchInputList::add_geometry(uint32_t index) { add(make_input(InputKind::geometry, index, 0)); }
+void LaunchInputList::add_geometry(uint32_t index) {
+  add(make_input(InputKind::geometry, index, 0));
+}
 
 void LaunchInputList::add_value(uint32_t param, uint32_t offset, ValueType type) {
   // Addresses differ from launch to launch: a plan that depends on one is made for each.
@@ -72,9 +82,17 @@ void LaunchInputList::add_equality(const Step& step) {
 }
 
 void LaunchInputList::add(const std::vector<Step>& steps) {
-  for (const Step& step : steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
     switch (step.op) {
-      case Op::load_param: add_value(step.index, step.offset, step.type); break;
+      case Op::load_param:
+        if (step.type == ValueType::address && is_compared_with_zero(steps, i) &&
+            has_room(step.index, step.offset)) {
+          add(make_input(InputKind::sign, step.index, step.offset));
+        } else {
+          add_value(step.index, step.offset, step.type);
+        }
+        break;
       case Op::load_field: {
         const Field field = program_detail::field_of(step);
         add_value(field.index, field.offset, field.type);

@@ -330,15 +330,15 @@ struct Pattern {
   Array<KeyPart> key;
   Array<NamePart> name;
   Program where;
-  FieldChecks field_checks;  // of `where`
-  Array<Route> routes;       // sorted by definition name (strcmp)
+  FieldChecks field_checks;   // of `where`
+  Array<Route> routes;        // sorted by definition name (strcmp)
   Array<LaunchInput> inputs;  // if has_all_inputs
   FastKey fast_key;
   FastChecks fast_checks;
   uint8_t has_whole_checks;  // `where` consists of fast_checks and nothing else
   PatternKind kind;
   uint8_t has_all_inputs;  // `inputs` tell all that plans depend on
-  uint16_t rewrite;  // rewrite and member: index into Snapshot::rewrites
+  uint16_t rewrite;        // rewrite and member: index into Snapshot::rewrites
 };
 
 // Memory that a kernel of a rewrite reads or writes through one pointer.

@@ -37,7 +37,7 @@ struct alignas(64) ReaderState {
   uint64_t slow;
   uint64_t* counters;    // the thread's own (counters/counters.h); null: none
   LaunchMemory* memory;  // the thread's own (plan/remembered.h); null: none yet
-  ReaderState* next;   // in the list of all states; written before this one is published
+  ReaderState* next;     // in the list of all states; written before this one is published
   std::atomic<bool> is_owned;
   // For the grace period: the odd sequence whose change it awaits, or 0.
   uint64_t awaited_fast;

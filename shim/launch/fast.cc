@@ -174,13 +174,14 @@ __attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
   }
   if (params == nullptr) return leave_for_slow_side(launch, reader);
   InputValues inputs;
-  read_inputs(record, params,
-              [&](uint32_t i) {
-                return i < kClusterX    ? launch.geometry(i)
-                       : i < kSharedMem ? cluster[i - kClusterX]
-                                        : launch.geometry(kPlainSharedMem);
-              },
-              &inputs);
+  read_inputs(
+      record, params,
+      [&](uint32_t i) {
+        return i < kClusterX    ? launch.geometry(i)
+               : i < kSharedMem ? cluster[i - kClusterX]
+                                : launch.geometry(kPlainSharedMem);
+      },
+      &inputs);
   const RememberedLaunch* const found =
       find_remembered(*reader->memory, record, handle_changes(), inputs);
   if (found == nullptr) return leave_for_slow_side(launch, reader);

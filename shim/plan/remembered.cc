@@ -89,8 +89,9 @@ void remember_launch(const LaunchRequest& request, const LaunchPlan& plan, uint3
                      uint64_t changes, LaunchMemory* memory) {
   if (!plan.record->inputs.are_whole || !lasts(plan)) return;
   InputValues inputs;
-  read_inputs(*plan.record, request.view.params,
-              [&](uint32_t i) -> int64_t { return request.view.geometry[i]; }, &inputs);
+  read_inputs(
+      *plan.record, request.view.params,
+      [&](uint32_t i) -> int64_t { return request.view.geometry[i]; }, &inputs);
   if (find_remembered(*memory, *plan.record, changes, inputs) != nullptr) return;
   const uint32_t set = LaunchMemory::set_of(inputs.hash);
   const uint32_t way = memory->next[set]++ % LaunchMemory::kWays;

@@ -29,8 +29,8 @@ struct InputValues {
 };
 
 struct alignas(64) RememberedLaunch {
-  const Record* record;  // null: nothing is remembered here
-  uint64_t changes;      // handle_changes() before the plan was made
+  const Record* record;      // null: nothing is remembered here
+  uint64_t changes;          // handle_changes() before the plan was made
   const Decision* decision;  // null: the original runs
   uint32_t counter;
   uint8_t input_count;
@@ -127,7 +127,8 @@ inline const RememberedLaunch* find_remembered(const LaunchMemory& memory, const
   for (uint32_t way = 0; way < LaunchMemory::kWays; ++way) {
     if (memory.tags[set][way] != tag) continue;
     const RememberedLaunch& found = memory.launches[set][way];
-    if (found.record != &record || found.changes != changes || found.input_count != inputs.count) continue;
+    if (found.record != &record || found.changes != changes || found.input_count != inputs.count)
+      continue;
     uint64_t difference = 0;
     for (uint32_t i = 0; i < inputs.count; i += InputValues::kBlock) {
       difference |= differing_bits(found.inputs + i, inputs.values + i);

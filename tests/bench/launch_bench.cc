@@ -332,6 +332,7 @@ void register_all() {
   };
   for (const char* kernel : kernels) register_launch(kernel);
   register_launch("bench_hit_chosen");
+  register_launch("bench_hit_computed");
 
   benchmark::RegisterBenchmark("packed/bench_packed", launch_packed)
       ->Iterations(kLaunchesPerSample)

@@ -18,6 +18,7 @@ ORIGINAL(bench_fallback)
 ORIGINAL(bench_hit)
 ORIGINAL(bench_hit_remap)
 ORIGINAL(bench_hit_chosen)
+ORIGINAL(bench_hit_computed)
 ORIGINAL(bench_same_order)
 
 extern "C" __global__ void bench_reordered(const float* hidden_states, float* output,

@@ -57,6 +57,9 @@ TEST(LaunchInputs, AreConditionsOfAddresses) {
   using V = ValueType;
   EXPECT_EQ(kinds_of({step_of(Op::require_unequal, V::address)}), std::vector{Inputs::sign});
   EXPECT_EQ(kinds_of({step_of(Op::require_least, V::address, 1)}), std::vector{Inputs::sign});
+  EXPECT_EQ(kinds_of({step_of(Op::load_param, V::address), step_of(Op::push, V::int64, 0),
+                      step_of(Op::ne, V::int64), step_of(Op::require, V::int64)}),
+            std::vector{Inputs::sign});
   LaunchInputList aligned;
   aligned.add({step_of(Op::require_aligned, V::address, 15)});
   ASSERT_EQ(aligned.inputs().size(), 1U);
@@ -76,6 +79,10 @@ TEST(LaunchInputs, AreNotWholeWhereAnAddressIsComputedWith) {
   EXPECT_FALSE(is_whole({step_of(Op::load_param, V::address)}));
   EXPECT_FALSE(is_whole({step_of(Op::require_unequal, V::address, 4)}));
   EXPECT_FALSE(is_whole({step_of(Op::require_most, V::address, 1)}));
+  EXPECT_FALSE(is_whole({step_of(Op::load_param, V::address), step_of(Op::push, V::int64, 1),
+                         step_of(Op::ne, V::int64)}));
+  EXPECT_FALSE(is_whole({step_of(Op::load_param, V::address), step_of(Op::push, V::int64, 0),
+                         step_of(Op::add, V::int64)}));
   EXPECT_FALSE(is_whole({field_step(Op::load_field, V::int64, {16, 3, V::address, 1, 0})}));
 }
 

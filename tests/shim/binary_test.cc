@@ -134,7 +134,8 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
 TEST(ShimBinary, PlanRefersToNothingOutsideItself) {
   const std::set<std::string> allowed = {
       "_GLOBAL_OFFSET_TABLE_", "memcmp", "memcpy", "memset", "snprintf", "strcmp"};
-  for (const char* const object : {"plan/plan.o", "plan/fit.o", "plan/resolution.o", "plan/remembered.o"}) {
+  for (const char* const object :
+       {"plan/plan.o", "plan/fit.o", "plan/resolution.o", "plan/remembered.o"}) {
     for (const std::string& symbol : undefined_in(object)) {
       const bool is_of_plan = symbol.starts_with("fibshim::fits_binding(") ||
                               symbol.starts_with("fibshim::fits_program(");

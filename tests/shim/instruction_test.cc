@@ -30,8 +30,10 @@ constexpr Ceiling kCeilings[] = {
     {"bench_hit_remap", "hit", 212, 220},
     // The solution that is tried last of two: at most 3 ns more than a hit.
     {"bench_hit_chosen", "hit", 200, 200},
+    // As engines' kernels are read: two patterns fit, and expressions decide and compute.
+    {"bench_hit_computed", "hit", 450, 450},
     // A launch as cuBLAS makes it: a packed struct, of which 20 fields are read, and a cluster.
-    {"bench_packed", "hit", 980, 980},
+    {"bench_packed", "hit", 860, 860},
 };
 
 TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {

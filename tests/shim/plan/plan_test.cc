@@ -145,8 +145,9 @@ class OneLaunch {
 
   InputValues inputs() const {
     InputValues out;
-    read_inputs(folder_.record(), pointers_,
-                [&](uint32_t i) -> int64_t { return request_.view.geometry[i]; }, &out);
+    read_inputs(
+        folder_.record(), pointers_,
+        [&](uint32_t i) -> int64_t { return request_.view.geometry[i]; }, &out);
     return out;
   }
 
@@ -401,11 +402,15 @@ TEST_P(PlanTable, SaysTheSameAgain) {
     OneLaunch launch(folder, given);
     const Planned planned = launch.planned(decide);
     const std::optional<Planned> before = launch.planned_again(kChanges, *memory);
-    if (before) EXPECT_EQ(*before, planned) << "another launch's";
+    if (before) {
+      EXPECT_EQ(*before, planned) << "another launch's";
+    }
     launch.remember(kChanges, memory.get());
     const std::optional<Planned> again = launch.planned_again(kChanges, *memory);
     ASSERT_EQ(again.has_value(), folder.record().inputs.are_whole);
-    if (again) EXPECT_EQ(*again, planned);
+    if (again) {
+      EXPECT_EQ(*again, planned);
+    }
     EXPECT_FALSE(launch.planned_again(kChanges + 1, *memory)) << "handles have changed";
   }
 }
