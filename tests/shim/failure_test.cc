@@ -275,22 +275,35 @@ int messages_with(const EngineRun& run, const std::string& part) {
   return found;
 }
 
+// With expressions, launches are made by plans that the thread remembers.
+std::string pytorch_config_with_expressions() {
+  std::string config = copy_of_pytorch_config();
+  const fs::path file = find_file(config, "torch-rms-norm-bf16.json");
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
+  json["where"].push_back("hidden_size % 2 == 0");
+  std::ofstream(file, std::ios::trunc) << json.dump(2);
+  return config;
+}
+
 TEST(Quarantine, LeavesASolutionAloneThatCannotBeLaunched) {
-  for (const bool falls_back : {false, true}) {
-    // The fourth launch of the solution would succeed, but is not tried.
-    const EngineRun run =
-        PreloadedEngine().run({"--hidden=128", "--launches=8"}, pytorch_config(),
-                              {{"FIBSHIM_QUARANTINE", "3"},
-                               {"FIBSHIM_ON_ERROR", falls_back ? "fallback" : "fail"},
-                               {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701*3"}});
-    EXPECT_EQ(run.launches_with(701), falls_back ? 0 : 3) << run.process.out << run.process.err;
-    EXPECT_EQ(run.ran_original(), falls_back ? 8 : 5);
-    EXPECT_EQ(run.ran_curated(), 0);
-    EXPECT_EQ(run.outcome(falls_back ? kErrorFallback : kError), 3);
-    EXPECT_EQ(run.outcome(kQuarantined), 5);
-    EXPECT_EQ(
-        messages_with(run, "rmsnorm_h128: solution fibshim_rmsnorm_h128 is left alone after 3"), 1)
-        << run.process.err;
+  for (const std::string& config : {pytorch_config(), pytorch_config_with_expressions()}) {
+    for (const bool falls_back : {false, true}) {
+      // The fourth launch of the solution would succeed, but is not tried.
+      const EngineRun run =
+          PreloadedEngine().run({"--hidden=128", "--launches=8"}, config,
+                                {{"FIBSHIM_QUARANTINE", "3"},
+                                 {"FIBSHIM_ON_ERROR", falls_back ? "fallback" : "fail"},
+                                 {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701*3"}});
+      EXPECT_EQ(run.launches_with(701), falls_back ? 0 : 3) << run.process.out << run.process.err;
+      EXPECT_EQ(run.ran_original(), falls_back ? 8 : 5);
+      EXPECT_EQ(run.ran_curated(), 0);
+      EXPECT_EQ(run.outcome(falls_back ? kErrorFallback : kError), 3);
+      EXPECT_EQ(run.outcome(kQuarantined), 5);
+      EXPECT_EQ(
+          messages_with(run, "rmsnorm_h128: solution fibshim_rmsnorm_h128 is left alone after 3"),
+          1)
+          << run.process.err;
+    }
   }
 }
 
