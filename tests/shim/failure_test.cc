@@ -275,12 +275,13 @@ int messages_with(const EngineRun& run, const std::string& part) {
   return found;
 }
 
-// With expressions, launches are made by plans that the thread remembers.
+// With an expression in the key, launches are made by plans that the thread remembers.
 std::string pytorch_config_with_expressions() {
   std::string config = copy_of_pytorch_config();
   const fs::path file = find_file(config, "torch-rms-norm-bf16.json");
   nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
-  json["where"].push_back("hidden_size % 2 == 0");
+  json["axes"]["size"] = json["axes"]["hidden_size"];
+  json["axes"]["hidden_size"] = {{"expr", "2 * size / 2"}};
   std::ofstream(file, std::ios::trunc) << json.dump(2);
   return config;
 }
