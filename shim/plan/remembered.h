@@ -23,7 +23,7 @@ inline constexpr uint32_t kMaxRememberedValues = 8;
 struct InputValues {
   static constexpr uint32_t kBlock = 4;
   static constexpr uint32_t kMost = kMaxLaunchInputs + kBlock;
-  alignas(32) int64_t values[kMost];
+  alignas(16) int64_t values[kMost];
   uint32_t count;
   uint64_t hash;
 };
@@ -44,10 +44,10 @@ struct alignas(64) RememberedLaunch {
   };
   int64_t computed[kMaxRememberedValues];
   Argument arguments[kMaxFastArguments];
-  alignas(32) int64_t inputs[InputValues::kMost];
+  alignas(16) int64_t inputs[InputValues::kMost];
 };
 
-// The plans of one thread, which alone reads and writes them.
+// The plans of one thread, which alone reads and writes them: some 90 KB.
 struct LaunchMemory {
   static constexpr uint32_t kSets = 32;
   static constexpr uint32_t kWays = 4;
@@ -112,7 +112,7 @@ inline constexpr uint32_t kMaxConditionBits = 64;
 
 // Of two blocks: 0 if they are equal.
 inline uint64_t differing_bits(const int64_t* a, const int64_t* b) {
-  using Pair = uint64_t __attribute__((vector_size(16)));
+  using Pair = uint64_t __attribute__((vector_size(16), may_alias));
   static_assert(InputValues::kBlock * sizeof(*a) == 2 * sizeof(Pair));
   const auto pair_at = [](const int64_t* from) { return *reinterpret_cast<const Pair*>(from); };
   const Pair difference = (pair_at(a) ^ pair_at(b)) | (pair_at(a + 2) ^ pair_at(b + 2));
