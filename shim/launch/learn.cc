@@ -138,8 +138,9 @@ class Matches {
     return members;
   }
   const SymbolMatch& operator[](uint32_t i) const { return matches_[i]; }
-  uint32_t merge_inputs(uint32_t candidates, LaunchInput (&out)[kMaxLaunchInputs]) const {
-    return fibshim::merge_inputs(*generation_.snapshot, matches_, candidates, out);
+  bool merge_inputs(const NewHandle& kernel, const Param* params, MergedInputs* out) const {
+    return fibshim::merge_inputs(*generation_.snapshot, matches_, kernel.candidate_count, params,
+                                 kernel.param_count, out);
   }
 
   // Keeps the matches whose patterns fit the kernel.
@@ -222,13 +223,15 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   kernel.candidate_count = matches.count() - kernel.member_count;
   // It must be known before the first decision whether the GPUs are alike.
   if (matches.count() != 0) (void)known_devices();
-  LaunchInput inputs[kMaxLaunchInputs];
-  kernel.input_count = matches.merge_inputs(kernel.candidate_count, inputs);
+  MergedInputs inputs;
+  const bool are_whole =
+      kernel.candidate_count != 0 && matches.merge_inputs(kernel, params, &inputs);
+  kernel.input_count = are_whole ? inputs.count : 0;
   HandleEntry* const entry = make_entry(kernel);
   if (entry == nullptr) return nullptr;
   Record& record = *entry->record;
   record.has_params = true;
-  fill_inputs(inputs, kernel.input_count, &record.inputs);
+  if (are_whole) fill_inputs(inputs, &record.inputs);
   memcpy(record.params, params, kernel.param_count * sizeof(Param));
   if (kernel.param_count != 0) {
     const Param& last = params[kernel.param_count - 1];

@@ -11,6 +11,25 @@ uint32_t bits_of(const LaunchInput& input) {
   return input.kind == LaunchInput::Kind::sign ? 2 : 1;
 }
 
+uint32_t bytes_of(LaunchInput::Kind kind) {
+  switch (kind) {
+    case LaunchInput::Kind::byte: return 1;
+    case LaunchInput::Kind::half_word: return 2;
+    case LaunchInput::Kind::word: return 4;
+    default: return 8;
+  }
+}
+
+// Whether the kernel has what the input reads: a binding that reads beyond the parameters is refused later (plan/fit.h).
+bool is_within(const LaunchInput& input, const Param* params, uint32_t param_count) {
+  const auto has = [&](uint32_t param, uint32_t offset) {
+    return param < param_count && offset + bytes_of(input.kind) <= params[param].size;
+  };
+  if (input.kind == LaunchInput::Kind::geometry) return true;
+  return has(input.param, input.offset) &&
+         (input.kind != LaunchInput::Kind::same || has(input.other_param(), input.other_offset()));
+}
+
 // Writes how the replacement's arguments are made. False: there is no room for it.
 bool set_arguments(const LaunchPlan& plan, RememberedLaunch* out) {
   const Binding& binding = *plan.decision->binding;
@@ -52,35 +71,38 @@ bool lasts(const LaunchPlan& plan) {
 
 }  // namespace
 
-uint32_t merge_inputs(const Snapshot& snapshot, const SymbolMatch* matches, uint32_t count,
-                      LaunchInput (&out)[kMaxLaunchInputs]) {
-  uint32_t found = 0;
+bool merge_inputs(const Snapshot& snapshot, const SymbolMatch* matches, uint32_t count,
+                  const Param* params, uint32_t param_count, MergedInputs* out) {
+  out->count = 0;
   uint32_t condition_bits = 0;
   for (uint32_t kind = 0; kind < kLaunchInputKinds; ++kind) {
     for (uint32_t i = 0; i < count; ++i) {
       const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches[i].pattern];
-      if (pattern.has_all_inputs == 0) return 0;
+      if (pattern.has_all_inputs == 0) return false;
       for (uint32_t k = 0; k < pattern.inputs.count; ++k) {
         const LaunchInput& input = snapshot.begin(pattern.inputs)[k];
         if (static_cast<uint32_t>(input.kind) != kind) continue;
         bool is_known = false;
-        for (uint32_t j = 0; j < found && !is_known; ++j) is_known = out[j] == input;
+        for (uint32_t j = 0; j < out->count && !is_known; ++j) is_known = out->list[j] == input;
         if (is_known) continue;
         condition_bits += bits_of(input);
-        if (found == kMaxLaunchInputs || condition_bits > kMaxConditionBits) return 0;
-        out[found++] = input;
+        if (out->count == kMaxLaunchInputs || condition_bits > kMaxConditionBits ||
+            !is_within(input, params, param_count)) {
+          return false;
+        }
+        out->list[out->count++] = input;
       }
     }
   }
-  return found;
+  return true;
 }
 
-void fill_inputs(const LaunchInput* list, uint32_t count, LaunchInputs* out) {
-  memcpy(out->list, list, count * sizeof *list);
-  out->are_whole = count != 0;
+void fill_inputs(const MergedInputs& merged, LaunchInputs* out) {
+  memcpy(out->list, merged.list, merged.count * sizeof *merged.list);
+  out->are_whole = true;
   uint8_t end = 0;
   for (uint32_t kind = 0; kind < kLaunchInputKinds; ++kind) {
-    while (end < count && static_cast<uint32_t>(list[end].kind) == kind) ++end;
+    while (end < merged.count && static_cast<uint32_t>(merged.list[end].kind) == kind) ++end;
     out->ends[kind] = end;
   }
 }

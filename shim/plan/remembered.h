@@ -153,10 +153,15 @@ inline void** make_remembered_arguments(const RememberedLaunch& plan, void** par
   return pointers;
 }
 
-// Slow side. Writes the inputs of all candidates to `out`, sorted by kind, and returns their number. 0: they cannot be told.
-uint32_t merge_inputs(const Snapshot& snapshot, const SymbolMatch* matches, uint32_t count,
-                      LaunchInput (&out)[kMaxLaunchInputs]);
-void fill_inputs(const LaunchInput* list, uint32_t count, LaunchInputs* out);
+// Slow side. Merges the inputs of all candidates of a kernel with these parameters into `out`, sorted by kind. False: they
+// cannot be told, or one is beyond the parameters.
+struct MergedInputs {
+  LaunchInput list[kMaxLaunchInputs];
+  uint32_t count;
+};
+bool merge_inputs(const Snapshot& snapshot, const SymbolMatch* matches, uint32_t count,
+                  const Param* params, uint32_t param_count, MergedInputs* out);
+void fill_inputs(const MergedInputs& merged, LaunchInputs* out);
 
 // Remembers a plan that will hold until handle_changes() is no longer `changes`.
 void remember_launch(const LaunchRequest& request, const LaunchPlan& plan, uint32_t counter,

@@ -53,9 +53,10 @@ for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")
-for size in layers.SIZES:
-    of_sglang.add(layers.definition_of(*size), "SGLang", 1.0, 2.0, num_tokens=8, max_seq_len=layers.POSITIONS, num_slots=layers.SLOTS)
-if len(of_sglang.times) != len(layers.SIZES):
+cases = [(*size, "norm") for size in layers.SIZES] + [(*size, None) for size in layers.SIZES_WITHOUT_NORMS]
+for case in cases:
+    of_sglang.add(layers.definition_of(*case), "SGLang", 1.0, 2.0, num_tokens=8, max_seq_len=layers.POSITIONS, num_slots=layers.SLOTS)
+if len(of_sglang.times) != len(cases):
     problems.append(f"SGLang's: {sizes_of(of_sglang)}")
 
 of_cublas = KeptTimes(build / "config/cublas")

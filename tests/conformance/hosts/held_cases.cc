@@ -65,8 +65,8 @@ void use_modules(const Gpu& gpu, int rounds) {
 // Records that cancelled threads were reading are reused: memory does not grow.
 CASE(cancelled_launches) {
   using namespace conform;
-  constexpr int kRounds = 2000;
-  constexpr long kMostBytes = 256 << 10;
+  constexpr int kRounds = 1000;
+  constexpr long kMostBytes = 128 << 10;
   const Gpu gpu;
   const CUfunction step = gpu.step();
   constexpr int kCancelled = 4;

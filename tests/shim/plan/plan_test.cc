@@ -415,6 +415,26 @@ TEST_P(PlanTable, SaysTheSameAgain) {
   }
 }
 
+TEST(Plan, RemembersNothingOfAKernelWithoutTheParameters) {
+  const PlannedFolder folder({.where = R"("rows < 100", "x != 0")"});
+  ASSERT_EQ(folder.error(), "");
+  const Candidate& candidate = folder.record().candidates[0];
+  MergedInputs merged;
+  const auto merges = [&](std::vector<Param> params) {
+    return merge_inputs(folder.snapshot(), &candidate.match, 1, params.data(),
+                        static_cast<uint32_t>(params.size()), &merged);
+  };
+  const std::vector<Param> whole(folder.record().params, folder.record().params + 6);
+  EXPECT_TRUE(merges(whole));
+  EXPECT_FALSE(merges({whole.begin(), whole.begin() + 4})) << "no hidden size";
+  std::vector<Param> narrow = whole;
+  narrow[3].size = 2;
+  EXPECT_FALSE(merges(narrow)) << "rows of two bytes";
+  narrow = whole;
+  narrow[0].size = 4;
+  EXPECT_FALSE(merges(narrow)) << "an address of four bytes";
+}
+
 TEST(Plan, TellsApartLaunchesWhoseHashesAreTheSame) {
   const PlannedFolder folder({.where = R"("rows < 100")", .grid = R"("rows * 2 + 1")"});
   ASSERT_EQ(folder.error(), "");

@@ -100,10 +100,12 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
     fill_candidate(*snapshot_, matches[i], &candidates_[i]);
     candidates_[i].record = &record_;
   }
-  LaunchInput merged[kMaxLaunchInputs];
+  MergedInputs merged;
   record_.inputs.list = inputs_;
-  record_.inputs.count = static_cast<uint8_t>(merge_inputs(*snapshot_, matches, count, merged));
-  fill_inputs(merged, record_.inputs.count, &record_.inputs);
+  if (merge_inputs(*snapshot_, matches, count, params_, 6, &merged)) {
+    record_.inputs.count = static_cast<uint8_t>(merged.count);
+    fill_inputs(merged, &record_.inputs);
+  }
 }
 
 PlannedFolder::~PlannedFolder() {

@@ -62,7 +62,7 @@ const std::map<std::string, Names>& known_gaps() {
       // KV caches: no `where` states how far apart their slots are.
       {"sglang",
        {"sglang-qk-norm-rope-store-kv2", "sglang-qk-norm-rope-store-kv4",
-        "sglang-qk-norm-rope-store-kv8"}},
+        "sglang-qk-norm-rope-store-kv8", "sglang-rope-store-kv4", "sglang-rope-store-kv8"}},
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-rope-append-r10240", "vllm-inductor-rope-append-r10240-key-first",
