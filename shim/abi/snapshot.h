@@ -311,7 +311,7 @@ struct LaunchInput {
 };
 static_assert(sizeof(LaunchInput) == 8);
 inline constexpr uint32_t kLaunchInputKinds = 8;
-inline constexpr uint32_t kMaxLaunchInputs = 48;
+inline constexpr uint32_t kMaxLaunchInputs = 72;
 
 enum class PatternKind : uint8_t {
   launch,   // reads the launch of one kernel as a call of a definition
