@@ -71,8 +71,8 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endif
 endef
 
-# What includes more than it holds itself is compiled several files at a time, as one that includes them: the tools, the loader and the
-# tests. So names that are a file's own must differ within a folder. BATCH=1 compiles each file by itself, while one is worked on.
+# Tests are compiled several files at a time, as one that includes them: what they include takes longer than they themselves. So names that
+# are a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
 BATCH ?= 14
 # $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=
 # alone, since it makes the rules.

@@ -3,10 +3,7 @@
 # private copy with a name of its own lies beside the library: see private_copy.sh.
 
 LOADER_SRC := $(wildcard loader/*/*.cc)
-# find_object.cc is no part of sanitized programs; with a precompiled header, GCC 12 gives a false warning in manifest.cc.
-LOADER_ALONE := loader/read/find_object.cc loader/read/manifest.cc
-LOADER_OBJ := $(LOADER_ALONE:%.cc=$(BUILD)/obj/%.o) $(foreach folder,check compile read, \
-  $(call batches,loader/$(folder),$(filter-out $(LOADER_ALONE),$(wildcard loader/$(folder)/*.cc))))
+LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o)
 LOADER_AR  := $(BUILD)/obj/libloader.a
 LOADER_LIB := $(BUILD)/lib/libfibloader.so
 PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
@@ -14,7 +11,8 @@ PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -llz4 -lzstd -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
-$(eval $(call precompiled,loader/read/precompiled.h,$(filter-out $(LOADER_ALONE:%.cc=$(BUILD)/obj/%.o),$(LOADER_OBJ)),-fvisibility=hidden))
+# With the precompiled header, GCC 12 gives a false warning in manifest.cc.
+$(eval $(call precompiled,loader/read/precompiled.h,$(filter-out %/manifest.o,$(LOADER_OBJ)),-fvisibility=hidden))
 
 $(LOADER_AR): $(LOADER_OBJ)
 	$(call say,AR,$@)

@@ -1,23 +1,11 @@
 # build/bin/fibshim: the command line. Links the loader's archive, so that `check` and the shim
 # cannot disagree about a folder.
 
-# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
-# kernels.
-ELEMENT_SRC := $(patsubst %,tools/judge/%.cc,compare device_buffers inputs original_run references sampling)
-IMAGE_SRC   := $(wildcard tools/images/*.cc)
-# By themselves: what brings large libraries with it, has flags of its own, or is linked by tests without its neighbours.
-ALONE_SRC   := $(patsubst %,tools/%.cc,main commands/serve judge/element_types lint/schema processes/installation \
-  base/fmt_library base/json_input base/json_writer)
-tools_batches = $(call batches,tools/$(1),$(filter-out $(ELEMENT_SRC) $(ALONE_SRC),$(wildcard tools/$(1)/*.cc)))
-LINT_OBJ    := $(call tools_batches,lint) $(BUILD)/obj/tools/lint/schema.o
-ELEMENT_OBJ := $(call batches,tools/judge/elements,$(ELEMENT_SRC)) $(BUILD)/obj/tools/judge/element_types.o
-IMAGE_OBJ   := $(call batches,tools/images,$(IMAGE_SRC)) $(BUILD)/obj/tools/base/json_writer.o
 # The build whose judge the CLI links: the AddressSanitizer build uses the plain build's, since no test runs
 # the judge's commands in it.
 JUDGE_BUILD ?= $(BUILD)
-CLI_JUDGE_OBJ := $(patsubst $(BUILD)/%,$(JUDGE_BUILD)/%,$(call tools_batches,judge) $(ELEMENT_OBJ))
-CLI_OBJ := $(CLI_JUDGE_OBJ) $(LINT_OBJ) $(IMAGE_OBJ) $(foreach folder,base commands counters processes record,$(call tools_batches,$(folder))) \
-  $(patsubst %,$(BUILD)/obj/tools/%.o,main commands/serve processes/installation base/fmt_library base/json_input)
+CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
+  $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
 # The shim's plan, which is pure: verify, bench and record use it to find out what the shim would do.
 PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
@@ -30,10 +18,16 @@ MULTIARCH := $(shell $(CC) -print-multiarch)
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
 CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g0
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
+# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
+# kernels.
+ELEMENT_OBJ := $(patsubst %,$(JUDGE_BUILD)/obj/tools/judge/%.o,compare device_buffers element_types inputs original_run references sampling)
 $(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
+IMAGE_OBJ := $(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer)
 $(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
 # A precompiled header works only for objects that are compiled with the same flags.
-$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(CLI_OBJ)),$(CLI_FLAGS)))
+WITH_JSON := $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc))
+$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
+$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 
 # schema.o contains the schemas.

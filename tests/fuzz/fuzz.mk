@@ -21,8 +21,10 @@ ifneq ($(findstring fuzzer,$(SANITIZE_MORE)),)
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
-FUZZ_READER_OBJ := $(filter-out %/find_object.o,$(LOADER_OBJ)) $(PLAN_OBJ) $(filter-out %/main.o $(BUILD)/obj/tools/commands/% $(CLI_JUDGE_OBJ),$(CLI_OBJ)) \
-  $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)))
+FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) $(wildcard shim/*/image_bytes.cc) $(PLAN_SRC) \
+  $(filter-out tools/commands/% tools/judge/%,$(wildcard tools/*/*.cc)) \
+  $(wildcard $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc))
+FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o)
 $(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1
 
 $(BUILD)/fuzz/libreaders.a: $(FUZZ_READER_OBJ) tests/fuzz/fuzz.mk

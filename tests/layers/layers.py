@@ -2,9 +2,7 @@
 """Reads what the objects of shim, loader and tools define and use, and says where the layers break.
 
 A module is a .h with its .cc, named by its path without ending. An arrow a -> b stands for a symbol
-that an object of a leaves undefined and one of b defines (nm), or for an #include. Where make compiles a folder's files
-together, what they call of each other is no symbol: there an #include is an arrow, and a call too of what a header
-without a .cc declares. Offences, one a line:
+that an object of a leaves undefined and one of b defines (nm), or for an #include. Offences, one a line:
 
   room: a -> b (symbol or include)    against the order of folders (ORDER), or into another room (REACHES)
   room: circle of N: a b c            modules that call each other in a circle, with its arrows
@@ -41,8 +39,6 @@ REACHES = {
     "loader": ["shim/abi"],
     "tools": ["loader", "shim/abi", "shim/plan"],
 }
-# Rooms whose files are compiled several at a time (the Makefile's batches).
-BATCHED = {"loader", "tools"}
 MAX_LINES = 600
 # Mangled names of templates of libraries, which any object may hold.
 LIBRARIES = re.compile(r"3fmt2v|8nlohmann|7testing")
@@ -91,30 +87,15 @@ class Tree:
         # (from, to) -> the header; all, and those that a header includes
         self.includes = self.read_includes(self.files)
         self.headers = self.read_includes([path for path in self.files if path.endswith(".h")])
-        self.named = self.read_named()        # (from, to) -> a function that a header without a .cc declares
-
-    def read_objects(self):
-        """Object -> its module, or of a batch a name in the same folder."""
-        objects = os.path.join(self.build, "obj")
-        holders = collections.defaultdict(list)  # module -> (when it was made, object)
-        for room in ORDER:
-            for folder, _, names in os.walk(os.path.join(objects, room)):
-                for path in (os.path.join(folder, name) for name in names if name.endswith(".o")):
-                    module = os.path.relpath(module_of(path), objects)
-                    source = module_of(path) + ".cc"
-                    of = re.findall(r'"(.*)"', open(source).read()) if os.path.exists(source) else [module]
-                    for one in of:
-                        holders[module_of(one)].append((os.stat(path).st_mtime, path, module))
-        wanted = [module_of(path) for path in self.files if not path.endswith(".h")]
-        missing = [module for module in wanted if module not in holders]
-        if missing:
-            sys.exit("layers.py: not built: " + " ".join(missing))
-        # A build folder may hold objects of earlier batches.
-        return {path: module for _, path, module in (max(holders[module]) for module in wanted)}
 
     def read_calls(self):
-        module_at = self.read_objects()
+        objects = {module_of(path): os.path.join(self.build, "obj", module_of(path) + ".o")
+                   for path in self.files if not path.endswith(".h")}
+        missing = [path for path in objects.values() if not os.path.exists(path)]
+        if missing:
+            sys.exit("layers.py: not built: " + " ".join(missing))
         strong, weak, used = (collections.defaultdict(set) for _ in range(3))
+        module_at = {path: module for module, path in objects.items()}
         for line in run("nm", "-A", "-P", *module_at).splitlines():
             path, symbol, kind = line.split()[:3]
             module = module_at[path.removesuffix(":")]
@@ -149,26 +130,6 @@ class Tree:
                 if to != module_of(path) and to in self.modules:
                     includes.setdefault((module_of(path), to), header)
         return includes
-
-    def read_named(self):
-        named = {}
-        bodies = {path: text for path, text in self.text.items() if path.endswith(".cc")}
-        for header in self.files:
-            if header.split("/")[0] not in BATCHED or not header.endswith(".h") or module_of(header) + ".cc" in bodies:
-                continue
-            for name in re.findall(r"^\w[^;(){}=]*?(\w+)\([^;{}]*\);$", self.text[header], re.M):
-                to = [module_of(path) for path, text in bodies.items() if re.search(rf"^\w[^;(){{}}=]*\b{name}\([^;]*\{{$", text, re.M)]
-                for path, text in bodies.items():
-                    if re.search(rf"\b{name}\(", text):
-                        named.update({(module_of(path), other): name for other in to if other != module_of(path)})
-        return named
-
-    def arrows(self, room):
-        """What circles are looked for among."""
-        # Inline code of a header calls without a symbol: among headers an #include is an arrow, too.
-        includes = self.includes if room in BATCHED else self.headers
-        calls = {arrow: why for arrow, why in self.calls.items() if all(module in self.modules for module in arrow)}
-        return within(includes, room) | within(self.named, room) | within(calls, room)
 
 
 def circles_of(modules, arrows):
@@ -237,7 +198,8 @@ def arrow_offences(tree):
 
 def circle_offences(tree):
     for room in ORDER:
-        arrows = tree.arrows(room)
+        # Inline code of a header calls without a symbol: among headers an #include is an arrow, too.
+        arrows = within(tree.headers, room) | within(tree.calls, room)
         for circle in circles_of(tree.modules, arrows):
             inside = [f"\n    {a} -> {b} ({why})" for (a, b), why in sorted(arrows.items())
                       if a in circle and b in circle]
@@ -297,7 +259,7 @@ def callback_offences(tree):
 def report(tree):
     for room in ORDER:
         modules = [module for module in tree.modules if module.split("/")[0] == room]
-        calls = tree.arrows(room)
+        calls = within(tree.calls, room)
         circles = circles_of(modules, calls)
         with_code = [m for m in modules if m + ".cc" in tree.files or m + ".S" in tree.files]
         long = [(module, count) for module, count in long_modules(tree) if module.split("/")[0] == room]

@@ -32,29 +32,19 @@ in_order() {
   write tools/main.cc 'int draw(); int check(); int run() { return draw() + check(); }'
 }
 
-# what the fault is, what layers.py must say ("" if nothing); the files of $batch are compiled together
-batch=
+# what the fault is, what layers.py must say ("" if nothing)
 expect() {
   local output code=0
   (cd "$scratch" && find shim loader tools -name '*.cc' | while IFS= read -r source; do
-    [[ " $batch " != *" $source "* ]] || continue
     kept=$objects/$(cksum <"$source" | tr ' ' _).o
     [ -e "$kept" ] || g++ -O0 -I. -c "$source" -o "$kept"
     install -D "$kept" "build/obj/${source%.cc}.o"
-  done
-  if [ -n "$batch" ]; then
-    folder=build/obj/$(dirname "${batch%% *}")
-    mkdir -p "$folder"
-    # shellcheck disable=SC2086  # a list
-    printf '#include "%s"\n' $batch >"$folder/batch_2.cc"
-    g++ -O0 -I. -c "$folder/batch_2.cc" -o "$folder/batch_2.o"
-  fi)
+  done)
   output=$(python3 "$here/layers.py" --strict --root "$scratch" 2>&1) || code=$?
   if [ -z "$2" ] && [ $code != 0 ] || [ -n "$2" ] && { [ $code = 0 ] || [[ $output != *"$2"* ]]; }; then
     printf 'layers_test: %s: expected "%s", found exit code %s and\n%s\n' "$1" "$2" "$code" "$output"
     failures=$((failures + 1))
   fi
-  batch=
   in_order
 }
 
@@ -78,24 +68,6 @@ write tools/base/screen.h '#include "tools/base/keys.h"'
 write tools/base/keys.cc 'int draw(); int wait() { return draw(); }'
 write tools/base/keys.h '#include "tools/base/screen.h"'
 expect 'headers that include each other' 'tools: circle of 2: tools/base/keys tools/base/screen'
-batch='loader/read/a.cc loader/read/b.cc'
-write loader/read/a.h 'int a();'
-write loader/read/b.h 'int b();'
-write loader/read/a.cc '#include "loader/read/b.h"
-  int a() { return b(); }'
-write loader/read/b.cc '#include "loader/read/a.h"
-  int b() { return a(); }'
-expect 'files compiled together that include each other' 'loader: circle of 2: loader/read/a loader/read/b'
-batch='tools/commands/record.cc tools/commands/run.cc'
-write tools/commands/commands.h "$(printf 'int %s_command();\n' record run)"
-for one in record:run run:record; do
-  write "tools/commands/${one%:*}.cc" "$(printf '#include "tools/commands/commands.h"\nint %s_command() {\n  return %s_command(); }' ${one/:/ })"
-done
-expect 'commands compiled together that call each other' 'tools: circle of 2: tools/commands/record tools/commands/run'
-batch='tools/base/screen.cc tools/base/keys.cc'
-write tools/commands/stats.cc 'int stats() { return 1; }'
-write tools/base/keys.cc 'int stats(); int wait() { return stats(); }'
-expect 'a call upward of files compiled together' 'tools: tools/base/batch_2 -> tools/commands/stats (stats)'
 write shim/base/log.cc 'extern int level; int log_it() { return level; }'
 write shim/hooks/hooks.cc 'int level; int hook() { return 1; }'
 expect 'data of an upper layer' 'shim: shim/base/log -> shim/hooks/hooks (level)'

@@ -2,4 +2,3 @@
 #include "loader/read/precompiled.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
