@@ -6,7 +6,6 @@
 #include <new>
 
 #include "loader/compile/fast_form.h"
-#include "loader/compile/field_checks.h"
 #include "loader/compile/launch_inputs.h"
 #include "shim/abi/folder_list.h"
 
@@ -151,18 +150,6 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   return solution;
 }
 
-void add_where(const std::vector<Step>& steps, BlobBuilder* blob, Program* where,
-               FieldChecks* field_checks) {
-  const std::vector<Step> sorted = sort_clauses(steps);
-  const FieldCheckSpec spec = make_field_checks(sorted);
-  *where = blob->program(sorted);
-  if (spec.checks.empty()) return;
-  field_checks->checks = blob->array(spec.checks);
-  field_checks->rest = blob->program(spec.rest);
-  field_checks->param = spec.param;
-  std::ranges::copy(spec.ends, field_checks->ends);
-}
-
 Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuilder* blob) {
   auto pattern = zeroed<Pattern>();
   pattern.label = blob->text(spec.label);
@@ -190,7 +177,7 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
     name.push_back(entry);
   }
   pattern.name = blob->array(name);
-  add_where(spec.where_steps, blob, &pattern.where, &pattern.field_checks);
+  pattern.where = blob->program(sort_clauses(spec.where_steps));
   pattern.fast_key = make_fast_key(spec);
   pattern.has_whole_checks = add_fast_checks(spec.where_clauses, &pattern.fast_checks);
   return pattern;
@@ -248,7 +235,7 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
     binding.geometry[i] = spec.geometry[i];
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
-  add_where(spec.where, blob, &binding.where, &binding.field_checks);
+  binding.where = blob->program(sort_clauses(spec.where));
   binding.when = blob->program(sort_clauses(spec.when));
   binding.range = make_fast_range(spec);
   binding.fast =

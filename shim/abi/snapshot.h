@@ -262,31 +262,6 @@ struct FastForm {
 };
 static_assert(sizeof(FastForm) == 108);
 
-// One condition of a `where` on a struct: on the bytes at `at` in one parameter.
-struct FieldCheck {
-  enum class Kind : uint8_t {
-    word,          // 4 bytes equal imm
-    same_word,     // an int32 equals the int32 at `other` plus imm
-    same_long,     // 8 bytes equal those at `other` and are not negative
-    long_of_word,  // an int64 equals the int32 at `other` plus imm
-    positive,      // an int64 is positive
-    aligned,       // no bit of imm is set in 8 bytes
-  };
-  uint16_t at, other;
-  int32_t imm;
-};
-inline constexpr uint32_t kFieldCheckKinds = 6;
-
-// The clauses of a `where` as checks of parameter `param`, and `rest`, a program for the other
-// clauses. If the checks and `rest` hold, the `where` holds. If not, run the `where` itself.
-struct FieldChecks {
-  Array<FieldCheck> checks;  // sorted by kind; if empty, run the `where`
-  Program rest;
-  uint16_t param;
-  uint8_t ends[kFieldCheckKinds];  // the end of each kind in `checks`
-};
-static_assert(sizeof(FieldCheck) == 8 && sizeof(FieldChecks) == 24);
-
 // What the plans of a launch depend on: whatever the programs of a pattern and of its bindings read. Launches of a kernel for
 // which all inputs are equal are planned alike.
 struct LaunchInput {
@@ -330,7 +305,6 @@ struct Pattern {
   Array<KeyPart> key;
   Array<NamePart> name;
   Program where;
-  FieldChecks field_checks;   // of `where`
   Array<Route> routes;        // sorted by definition name (strcmp)
   Array<LaunchInput> inputs;  // if has_all_inputs
   FastKey fast_key;
@@ -493,10 +467,9 @@ struct Binding {
   Offset reason;  // refused or broken: why
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
-  Program where;             // the solution's
-  FieldChecks field_checks;  // of `where`
-  Program when;              // the launches it serves; empty: all. Set in every state
-  FastRange range;           // `when` as a range
+  Program where;    // the solution's
+  Program when;     // the launches it serves; empty: all. Set in every state
+  FastRange range;  // `when` as a range
   FastForm fast;
   // For shadow checks. Empty: results cannot be compared, as they are random samples.
   Array<TensorUse> tensors;

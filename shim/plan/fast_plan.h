@@ -35,36 +35,6 @@ inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
   return true;
 }
 
-// True if all checks of the list hold; `check` is its first. If false, the `where` may still hold.
-inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
-                              void* const* params) {
-  using program_detail::read_bytes;
-  using Kind = FieldCheck::Kind;
-  const char* const bytes = static_cast<const char*>(params[list.param]);
-  const FieldCheck* const first = check;
-  const auto end_of = [&](Kind kind) { return first + list.ends[static_cast<size_t>(kind)]; };
-  const auto word = [&](uint16_t at) { return read_bytes<int32_t>(bytes + at); };
-  const auto long_word = [&](uint16_t at) { return read_bytes<int64_t>(bytes + at); };
-  int32_t of_words = 0;
-  for (; check != end_of(Kind::word); ++check) of_words |= word(check->at) ^ check->imm;
-  int64_t difference = of_words;
-  for (; check != end_of(Kind::same_word); ++check) {
-    difference |= word(check->at) ^ (int64_t{word(check->other)} + check->imm);
-  }
-  for (; check != end_of(Kind::same_long); ++check) {
-    const int64_t value = long_word(check->at);
-    difference |= (value ^ long_word(check->other)) | (value & INT64_MIN);
-  }
-  for (; check != end_of(Kind::long_of_word); ++check) {
-    difference |= long_word(check->at) ^ (int64_t{word(check->other)} + check->imm);
-  }
-  for (; check != end_of(Kind::positive); ++check) {
-    difference |= static_cast<int64_t>(long_word(check->at) <= 0);
-  }
-  for (; check != end_of(Kind::aligned); ++check) difference |= long_word(check->at) & check->imm;
-  return difference == 0;
-}
-
 // Reads the value that choices depend on. `geometry_of(i)`: the launch's, in the plain order.
 template <class GeometryOf>
 inline int64_t read_fast_value(const FastRange& value, void* const* params,

@@ -26,15 +26,6 @@ __attribute__((always_inline)) inline bool run(const Snapshot& snapshot, Program
   return run_steps(steps, program.count, view, result);
 }
 
-bool where_holds(const Snapshot& snapshot, Program where, const FieldChecks& fields,
-                 const LaunchView& view) {
-  const bool is_known_to_hold =
-      fields.checks.count != 0 &&
-      field_checks_hold(fields, snapshot.begin(fields.checks), view.params) &&
-      run(snapshot, fields.rest, view, nullptr);
-  return is_known_to_hold || run(snapshot, where, view, nullptr);
-}
-
 // True if a value fits a parameter of `size` bytes as a signed or an unsigned integer: only the
 // kernel knows which it is.
 bool fits_size(int64_t value, uint32_t size) {
@@ -94,13 +85,11 @@ bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* pl
 }
 
 bool pattern_holds(const Candidate& candidate, const LaunchView& view) {
-  const Pattern& pattern = *candidate.pattern;
-  return where_holds(*candidate.snapshot, pattern.where, pattern.field_checks, view);
+  return run(*candidate.snapshot, candidate.pattern->where, view, nullptr);
 }
 
 bool solution_holds(const Decision& decision, const LaunchView& view) {
-  const Binding& binding = *decision.binding;
-  return where_holds(*decision.snapshot, binding.where, binding.field_checks, view);
+  return run(*decision.snapshot, decision.binding->where, view, nullptr);
 }
 
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,

@@ -118,6 +118,18 @@ void run_all(const Gpu& gpu, SglangLayer layer) {
   run_captured(gpu, [&] { layer.all(); });
 }
 
+// The kernel's first arguments must be these pointers, then two strides and the reserved slot; its grid that of three tokens
+// and 48 heads. Returns where its other arguments begin.
+template <size_t kCount>
+size_t check_arguments(const SimcudaLaunch& launch, const CUdeviceptr (&pointers)[kCount]) {
+  CHECK(memcmp(launch.params, pointers, sizeof pointers) == 0);
+  const int64_t strides_and_slot[] = {2048, 2048, 0};
+  CHECK(memcmp(launch.params + sizeof pointers, strides_and_slot, sizeof strides_and_slot) == 0);
+  EXPECT_EQUAL(3, launch.grid[0]);
+  EXPECT_EQUAL(6, launch.grid[1]);
+  return sizeof pointers + sizeof strides_and_slot;
+}
+
 }  // namespace
 }  // namespace conform
 
@@ -133,15 +145,10 @@ GPU_CASE(rewrite_of_sglang_qk_norm) {
                                layer.norm.key_weight,    layer.rotation.angles,
                                layer.rotation.positions, layer.store.slots,
                                layer.store.key_cache,    layer.store.value_cache};
-  CHECK(memcmp(last.params, given, sizeof given) == 0);
-  const int64_t strides_and_slot[] = {2048, 2048, 0};
-  CHECK(memcmp(last.params + sizeof given, strides_and_slot, sizeof strides_and_slot) == 0);
-  const size_t scalars = sizeof given + sizeof strides_and_slot;
+  const size_t scalars = check_arguments(last, given);
   CHECK(param_at<float>(last, scalars) == 1e-6f);
   EXPECT_EQUAL(32, param_at<int32_t>(last, scalars + 4));
   EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 8));
-  EXPECT_EQUAL(3, last.grid[0]);
-  EXPECT_EQUAL(6, last.grid[1]);
   // The norm of 0.5.22, and one token, whose strides say nothing.
   run_captured(gpu, [&] { layer.all(kOlderNorm); });
   run_all(gpu, SglangLayer(gpu, 1));
@@ -158,14 +165,9 @@ GPU_CASE(rewrite_of_sglang_rope_and_store) {
   const CUdeviceptr given[] = {layer.rotation.query,     layer.rotation.angles,
                                layer.rotation.positions, layer.store.slots,
                                layer.store.key_cache,    layer.store.value_cache};
-  CHECK(memcmp(last.params, given, sizeof given) == 0);
-  const int64_t strides_and_slot[] = {2048, 2048, 0};
-  CHECK(memcmp(last.params + sizeof given, strides_and_slot, sizeof strides_and_slot) == 0);
-  const size_t scalars = sizeof given + sizeof strides_and_slot;
+  const size_t scalars = check_arguments(last, given);
   EXPECT_EQUAL(32, param_at<int32_t>(last, scalars));
   EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 4));
-  EXPECT_EQUAL(3, last.grid[0]);
-  EXPECT_EQUAL(6, last.grid[1]);
   SglangLayer one_token(gpu, 1);
   run_captured(gpu, [&] { one_token.without_norms(); });
   EXPECT_EQUAL(2, ran(kWithoutNorms));
