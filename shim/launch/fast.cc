@@ -39,7 +39,7 @@ struct FramedLaunch {
   void** extra() const { return kFunctions.has_extra ? frame.extra : nullptr; }
   bool is_plain() const { return extra() == nullptr; }
   // False: they take a look on the slow side.
-  bool read_attributes(uint32_t (&)[3], bool*) const { return true; }
+  bool read_attributes(uint32_t (&)[3], const CUlaunchAttribute**) const { return true; }
   uint32_t geometry(uint32_t i) const {
     // The slot of each value in the frame, in the plain order.
     static constexpr uint8_t kSlots[kPlainGeometryCount] = {1, 2, 3, 4, 5, 8, 9};
@@ -77,13 +77,16 @@ struct ConfigLaunch {
             (config->numAttrs == 1 && config->attrs != nullptr &&
              config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   }
-  bool read_attributes(uint32_t (&cluster)[3], bool* begins_early) const {
+  bool read_attributes(uint32_t (&cluster)[3], const CUlaunchAttribute** early) const {
     if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) return false;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const CUlaunchAttribute& attribute = config->attrs[i];
       const AttributeRule rule = rule_of(attribute.id);
       if (rule == AttributeRule::keep) return false;
-      if (rule == AttributeRule::if_waits) *begins_early = true;
+      if (rule == AttributeRule::if_waits) {
+        if (*early != nullptr) return false;
+        *early = &attribute;
+      }
       if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
       cluster[0] = attribute.value.clusterDim.x;
       cluster[1] = attribute.value.clusterDim.y;
@@ -162,8 +165,8 @@ __attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
     return leave_for_slow_side(launch, reader);
   }
   uint32_t cluster[3] = {1, 1, 1};
-  bool begins_early = false;
-  if (!launch.read_attributes(cluster, &begins_early)) return leave_for_slow_side(launch, reader);
+  const CUlaunchAttribute* early = nullptr;
+  if (!launch.read_attributes(cluster, &early)) return leave_for_slow_side(launch, reader);
   void** params = launch.params();
   void* unpacked[kMaxFastArguments];
   if (launch.extra() != nullptr) {
@@ -193,9 +196,9 @@ __attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
   const Decision& decision = *found->decision;
   const Way way = way_now(decision);
   // The attribute goes on to a replacement that waits.
-  const bool stays = begins_early && decision.fast.may_begin_early != 0;
+  const bool stays = early != nullptr && decision.fast.may_begin_early != 0;
   const auto launch_ex = Launch::functions().launch_ex->load(std::memory_order_relaxed);
-  if (way == Way::slow || stays || (found->has_cluster && launch_ex == nullptr) ||
+  if (way == Way::slow || ((stays || found->has_cluster) && launch_ex == nullptr) ||
       (way == Way::sampled && !skip_sample(decision))) {
     return leave_for_slow_side(launch, reader);
   }
@@ -204,18 +207,20 @@ __attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
   int64_t computed[kMaxRememberedValues];
   void** const arguments = make_remembered_arguments(*found, params, pointers, computed);
   const uint32_t* const geometry = found->geometry;
-  if (!found->has_cluster) {
+  if (!stays && !found->has_cluster) {
     const uint32_t plain[kPlainGeometryCount] = {
         geometry[kGridX],  geometry[kGridY],  geometry[kGridZ],    geometry[kBlockX],
         geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem]};
     return launch_replacement(launch, decision, reader, plain, arguments);
   }
-  CUlaunchAttribute attribute = cluster_attribute(geometry);
+  CUlaunchAttribute attributes[2];
   CUlaunchConfig config;
   put_geometry(geometry, &config);
   config.hStream = launch.stream();
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 0;
+  if (stays) attributes[config.numAttrs++] = *early;
+  if (found->has_cluster) attributes[config.numAttrs++] = cluster_attribute(geometry);
   return launch_counted(launch, decision, reader, [&](CUfunction kernel) {
     return launch_ex(&config, kernel, arguments, nullptr);
   });
@@ -264,17 +269,18 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
                                            const Decision& decision, Way way, ReaderState* reader) {
   switch (way) {
     case Way::direct:
-      if (!is_decided(launch, decision)) break;
+      if (!is_decided(launch, decision)) return launch_remembered(launch, *candidate.record, reader);
       return launch_directly(launch, decision, reader);
     case Way::original:
-      if (!fast_checks_hold(decision.fast.checks, launch.params())) break;
+      if (!fast_checks_hold(decision.fast.checks, launch.params())) {
+        return launch_remembered(launch, *candidate.record, reader);
+      }
       count_in(reader->counters, decision.counter);
       leave_fast_section(reader);
       return launch.original();
     case Way::remembered: return launch_remembered(launch, *candidate.record, reader);
     default: return launch_unless_checked(launch, candidate, decision, reader);
   }
-  return leave_for_slow_side(launch, reader);
 }
 
 // No solution is for the launch, or none can serve it. Where a choice has none, whether or not the pattern's own where holds: it

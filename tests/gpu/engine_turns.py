@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
 import shares
 
-PREFILLS = 3  # timed one by one; a kernel outside a graph is chosen and loaded at its first launch after a move, so one comes before
+PREFILLS = 3  # timed one by one
 
 
 def move(where, build, pid=None):
@@ -29,15 +29,15 @@ def phase_of(batch, context=None):
 
 
 def rates(ways, phases, rounds, go, work):
-    """Of each way and phase, (name, requests, tokens of each), tokens a second by turns; a round before them warms up."""
+    """Of each way and phase, (name, requests, tokens of each), tokens a second by turns; a round before them warms up, and some tokens
+    before each turn: a kernel outside a graph is chosen and loaded at its first launch after a move."""
     found = {way: {name: [] for name, *_ in phases} for way in ways}
     for turn in range(rounds + 1):
         for way in ways if turn % 2 else reversed(ways):
             go(way)
             for name, requests, decoded in phases:
                 tokens = len(requests) * (1024 if name == "prefill" else decoded)
-                if name == "prefill":
-                    work(name, requests, decoded)
+                work(name, requests, min(decoded, 2))
                 for _ in range(PREFILLS if name == "prefill" else 1):
                     begun = time.perf_counter()
                     work(name, requests, decoded)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--experts N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--experts N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
@@ -38,7 +38,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
 MODEL_OF_EXPERTS = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_experts_per_tok": 2}
-DECODED, DECODED_IN_CONTEXT = 128, 64
+DECODED_IN_CONTEXT = 64
 
 # Before vLLM is imported.
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
@@ -97,7 +97,7 @@ def tell(llm, asked, starts):
 def decoding_phases(args, llm, prompts):
     """(name, requests, tokens of each) by batch, and by context where those are given."""
     if not args.contexts:
-        return [(phase_of(batch), prompts(batch, 32), DECODED) for batch in args.batches]
+        return [(phase_of(batch), prompts(batch, 32), args.tokens) for batch in args.batches]
     cache = llm.llm_engine.vllm_config.cache_config
     room = (cache.num_gpu_blocks or 1 << 30) * cache.block_size
     needed = max(args.batches) * max(args.contexts) + 2 * 8192  # prefill's, too
@@ -153,7 +153,7 @@ def child(args):
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)),
+                 "--rounds", str(args.rounds), "--tokens", str(args.tokens), "--batches", ",".join(map(str, args.batches)),
                  "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory), "--experts", str(args.experts)] + (["--eager"] if args.eager else []) + \
                 (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
@@ -238,6 +238,7 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
+    parser.add_argument("--tokens", type=int, default=128, help="decoded by each sequence in a turn, without --contexts")
     numbers = lambda text: [int(n) for n in text.split(",") if n]
     parser.add_argument("--batches", type=numbers, default=[1, 32])
     parser.add_argument("--contexts", type=numbers, default=[], help="lengths at which sequences end, 81 to 4096")

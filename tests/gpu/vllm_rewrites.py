@@ -106,17 +106,19 @@ class Heads:
     HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
     memory = {}  # the caches, each an allocation of its own, as an engine's are
 
+    @classmethod
+    def allocate(cls, dtype):
+        import torch
+        for heads in {heads for _, heads in cls.sizes}:
+            cls.memory[heads] = torch.zeros(cls.PAGES, 2, cls.PAGE, heads, cls.HEAD, dtype=dtype, device="cuda")
+        angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
+        cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
+
     def __init__(self, size, rows, dtype, _):
         import torch
         self.q_heads, self.kv_heads = size
         generator = torch.Generator(device="cuda").manual_seed(self.q_heads + self.kv_heads + rows)
         normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
-        if not self.memory:
-            torch.cuda.empty_cache()
-            for heads in {heads for _, heads in self.sizes}:
-                self.memory[heads] = torch.zeros(self.PAGES, 2, self.PAGE, heads, self.HEAD, dtype=dtype, device="cuda")
-            angle = torch.outer(torch.arange(self.POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
-            self.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
         self.angles, self.cache = self.memory["angles"], self.memory[self.kv_heads]
         self.reset()
         self.qkv = normal(rows, (self.q_heads + 2 * self.kv_heads) * self.HEAD).to(dtype)
@@ -272,6 +274,9 @@ def child(args):
     torch.ops.load_library(str(args.kernels))
     if not hasattr(torch.ops._C_cache_ops, "reshape_and_cache_flash"):
         torch.ops.load_library(str(args.kernels.with_name("_C.abi3.so")))
+    for kind in {WHAT[what][0] for what in args.what}:
+        if issubclass(kind, Heads):
+            kind.allocate(torch.bfloat16)  # before others, between which there would be room
     out = {}
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
