@@ -269,18 +269,17 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
                                            const Decision& decision, Way way, ReaderState* reader) {
   switch (way) {
     case Way::direct:
-      if (!is_decided(launch, decision)) return launch_remembered(launch, *candidate.record, reader);
+      if (!is_decided(launch, decision)) break;
       return launch_directly(launch, decision, reader);
     case Way::original:
-      if (!fast_checks_hold(decision.fast.checks, launch.params())) {
-        return launch_remembered(launch, *candidate.record, reader);
-      }
+      if (!fast_checks_hold(decision.fast.checks, launch.params())) break;
       count_in(reader->counters, decision.counter);
       leave_fast_section(reader);
       return launch.original();
-    case Way::remembered: return launch_remembered(launch, *candidate.record, reader);
+    case Way::remembered: break;
     default: return launch_unless_checked(launch, candidate, decision, reader);
   }
+  return launch_remembered(launch, *candidate.record, reader);
 }
 
 // No solution is for the launch, or none can serve it. Where a choice has none, whether or not the pattern's own where holds: it
