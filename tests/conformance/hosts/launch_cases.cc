@@ -119,6 +119,20 @@ GPU_CASE(attributes) {
   config.numAttrs = 2;
   OK(cuda().cuLaunchKernelEx(&config, step, waiting.params(), nullptr));
   if (cuda().is_simulated) CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+  // By itself, by the remembered plan, and given twice.
+  CUlaunchAttribute early[] = {all[1], all[1]};
+  config.attrs = early;
+  for (const unsigned count : {1, 1, 2}) {
+    config.numAttrs = count;
+    OK(cuda().cuLaunchKernelEx(&config, step, waiting.params(), nullptr));
+    if (cuda().is_simulated) {
+      const SimcudaLaunch last = last_launch("curated_n2");
+      EXPECT_EQUAL(count, last.attribute_count);
+      EXPECT_EQUAL(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, last.attribute_ids[0]);
+    }
+  }
+  config.attrs = all;
+  config.numAttrs = 2;
   // An original keeps all of them.
   Arguments refused(gpu.marks(), kNoSolution, 7);
   OK(cuda().cuLaunchKernelEx(&config, step, refused.params(), nullptr));
@@ -126,8 +140,8 @@ GPU_CASE(attributes) {
     CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PRIORITY));
     CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   }
-  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1, .curated3 = 1},
-             {.hit = 3, .no_solution = 1});
+  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 4, .curated3 = 1},
+             {.hit = 6, .no_solution = 1});
 }
 
 // More attributes than there is room to copy: the original runs, with all of them.
