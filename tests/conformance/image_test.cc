@@ -25,7 +25,7 @@ std::string config_for_image(const std::string& image) {
   fs::copy(conform_path("config"), folder, fs::copy_options::recursive);
   const std::string path = folder + "/patterns/conform-step.json";
   nlohmann::json pattern = nlohmann::json::parse(std::ifstream(path));
-  pattern["match"]["image"] = {json["files"][0]["image"]};
+  pattern["match"]["image"] = nlohmann::json::array({json["files"][0]["image"]});
   std::ofstream(path, std::ios::trunc) << pattern.dump(2);
   return folder;
 }

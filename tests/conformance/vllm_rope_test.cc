@@ -21,7 +21,7 @@ json read_json(const std::string& path) { return json::parse(std::ifstream(path)
 json image_list(const std::string& image) {
   const ProcessResult result =
       run_process({build_dir() + "/bin/fibshim", "inspect", "--json", conform_path(image)});
-  return {json::parse(result.out)["files"][0]["image"]};
+  return json::array({json::parse(result.out)["files"][0]["image"]});
 }
 
 // config/vllm, whose patterns know conform.fatbin's kernels as the rotation of the query heads and that of both, and
