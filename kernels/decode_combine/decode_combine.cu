@@ -4,6 +4,8 @@
 //
 //   decode_combine_d128_bf16   heads of 128: a warp has one head of a sequence
 //   decode_combine_d64_bf16    heads of 64: a warp has two heads
+//   decode_combine_d128_sorted_bf16, decode_combine_d64_sorted_bf16   counts of sequences in another
+//                              order, which is given in place of the lengths of queries
 //
 // The numbers of parts are in device memory, where a replayed graph finds new values. A sequence in
 // one part needs no merging, and mostly all sequences, or all but a few long ones, are in one part.
@@ -24,8 +26,9 @@ struct Call {
   const float* partial_output;  // [parts, heads, rows, kHeadDim]
   const float* partial_lse;     // [parts, heads, rows], natural logarithms
   const int* first_rows;        // [batch_size + 1] each sequence's first row
-  const int* query_lengths;     // [batch_size] 0: nothing to do
+  const int* query_lengths;     // [batch_size] 0: nothing to do; null if sorted
   const int* split_counts;      // [batch_size]
+  const int* order;             // [batch_size] whose split_counts are; null if not sorted
   __nv_bfloat16* output;        // [rows, heads, kHeadDim]
   float* lse;                   // [heads, rows]
   int64_t output_stride;        // of a row, in elements
@@ -138,7 +141,7 @@ __device__ void merge(const Call& call, int64_t row, int head, int parts, int la
 
 // `semaphore`: a counter of the forward kernel, which this kernel resets to 0; null if there is
 // none.
-template <int kHeadDim>
+template <int kHeadDim, bool kIsSorted>
 __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
   constexpr int kLanes = kHeadDim / 4;
   constexpr int kHeads = 32 / kLanes;  // per warp
@@ -152,9 +155,10 @@ __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
   const int step = static_cast<int>(gridDim.y);  // from one sequence of the block's to the next
   for (int first = static_cast<int>(blockIdx.y); first < call.batch_size; first += 32 * step) {
     const int of_lane = first + lane * step;
-    const int sequence = min(of_lane, call.batch_size - 1);
-    const int query_length = call.query_lengths[sequence];
-    const int parts = call.split_counts[sequence];
+    const int place = min(of_lane, call.batch_size - 1);
+    const int sequence = kIsSorted ? call.order[place] : place;
+    const int query_length = kIsSorted ? 1 : call.query_lengths[place];
+    const int parts = call.split_counts[place];
     const int row = call.first_rows[sequence];
     const int end_row = call.first_rows[sequence + 1];
     const bool has_work =
@@ -175,17 +179,19 @@ __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
 }  // namespace fibshim
 
 // partial_output must be aligned to 16 bytes, output and its stride to 8 bytes.
-#define FIBSHIM_KERNEL(head_dim)                                                                    \
-  extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32) decode_combine_d##head_dim##_bf16( \
-      const float* partial_output, const float* partial_lse, const int* first_rows,                 \
-      const int* query_lengths, const int* split_counts, __nv_bfloat16* output, float* lse,         \
-      int* semaphore, int64_t output_stride, int batch_size, int rows, int heads,                   \
-      int next_may_begin) {                                                                         \
-    fibshim::combine<head_dim>(                                                                     \
-        fibshim::Call(partial_output, partial_lse, first_rows, query_lengths, split_counts, output, \
-                      lse, output_stride, batch_size, rows, heads),                                 \
-        semaphore, next_may_begin);                                                                 \
+#define FIBSHIM_KERNEL(name, head_dim, is_sorted, of_sequences, query_lengths, order)                \
+  extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32)                               \
+      name(const float* partial_output, const float* partial_lse, const int* first_rows,           \
+           const int* of_sequences, const int* split_counts, __nv_bfloat16* output, float* lse,    \
+           int* semaphore, int64_t output_stride, int batch_size, int rows, int heads,             \
+           int next_may_begin) {                                                                   \
+    fibshim::combine<head_dim, is_sorted>(                                                         \
+        fibshim::Call(partial_output, partial_lse, first_rows, query_lengths, split_counts, order, \
+                      output, lse, output_stride, batch_size, rows, heads),                        \
+        semaphore, next_may_begin);                                                                \
   }
 
-FIBSHIM_KERNEL(128)
-FIBSHIM_KERNEL(64)
+FIBSHIM_KERNEL(decode_combine_d128_bf16, 128, false, query_lengths, query_lengths, nullptr)
+FIBSHIM_KERNEL(decode_combine_d64_bf16, 64, false, query_lengths, query_lengths, nullptr)
+FIBSHIM_KERNEL(decode_combine_d128_sorted_bf16, 128, true, order, nullptr, order)
+FIBSHIM_KERNEL(decode_combine_d64_sorted_bf16, 64, true, order, nullptr, order)

@@ -6,6 +6,7 @@
 //   paged_decode_d128_w4_bf16        four warps, for a few more blocks than the SMs have room for
 //   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
 //   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
+//   paged_decode_d128_w6_token_bf16, ..._w4_token, ..._w6_pair_token   pages of one token
 //
 // planned_decode_d128_bf16 and planned_decode_d64_bf16 replace FlashInfer's decode kernel and
 // follow its plan.
@@ -14,7 +15,8 @@
 // the work are in device memory, where a replayed graph finds new values: lengths, first rows of Q,
 // and the number of parts of each sequence. For a sequence in one part the block writes output and
 // lse; otherwise it writes partial_output and partial_lse, which decode_combine or FlashAttention's
-// combine kernel merges. In clusters, the two blocks share parts that are much longer than the
+// combine kernel merges. FlashAttention may have sorted the sequences: then order[i] is the sequence
+// to which query_lengths[i] and split_counts[i] belong. In clusters, the two blocks share parts that are much longer than the
 // rest, and long parts come first; otherwise the longest part would determine the time of the
 // launch.
 //
@@ -23,7 +25,8 @@
 // for all sequences.
 //
 // A warp processes 16 tokens at a time. Their keys and values go from global memory straight into
-// the registers of tensor core instructions. The order of the columns that a product sums over does
+// the registers of tensor core instructions. With pages of one token, the warp reads the places of
+// the next tile's tokens meanwhile: 4 bytes of the table for 256 or 512 of a KV head. The order of the columns that a product sums over does
 // not matter, so a lane loads 16 adjacent bytes of a row for two instructions, each of which needs
 // two pairs of elements. All loads of a tile are in flight at once, and twelve warps per SM cover
 // their latency. Variants with fewer registers, or that load ahead, were slower (H200).
@@ -57,6 +60,7 @@ struct Call {
   const int* first_rows;     // [batch_size + 1] of Q
   const int* query_lengths;  // [batch_size] 0: nothing to do
   const int* split_counts;   // [batch_size]; null: 1
+  const int* order;          // [batch_size]; null: the sequences in their own order
   __nv_bfloat16* output;     // as q
   float* lse;                // [kv_heads * group, rows], natural logarithms
   float* partial_output;     // [parts, kv_heads * group, rows, kHeadDim]
@@ -66,8 +70,14 @@ struct Call {
   int batch_size, rows, kv_heads, group, page_size, max_pages;
 };
 
+// The sequence at a place of query_lengths and split_counts.
+template <bool kIsSorted>
+__device__ int sequence_at(const Call& call, int place) {
+  return kIsSorted ? call.order[place] : place;
+}
+
 struct Work {
-  int sequence;
+  int place;  // of its sequence
   uint32_t part, parts;
 };
 
@@ -77,7 +87,7 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// Finds part number `index`. A lane has every 32nd sequence, and its i-th has `count_of(i)` parts.
+// Finds part number `index`. A lane has every 32nd place, and its i-th has `count_of(i)` parts.
 // Returns false if there are not so many parts.
 template <class Count>
 __device__ bool find_part(int index, int lane, Work* work, const Count& count_of) {
@@ -93,7 +103,7 @@ __device__ bool find_part(int index, int lane, Work* work, const Count& count_of
     const uint32_t beyond = __ballot_sync(~0u, end > index);
     if (beyond != 0) {
       const int found = __ffs(beyond) - 1;
-      work->sequence = i * 32 + found;
+      work->place = i * 32 + found;
       work->parts = __shfl_sync(~0u, count, found);
       work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
       return true;
@@ -105,17 +115,17 @@ __device__ bool find_part(int index, int lane, Work* work, const Count& count_of
 
 // The order of the work: one part of a sequence after the other. Sequences in several parts come
 // first, since theirs are the longest. If every sequence is in one part, and as a guess before the
-// counts are known, work i is sequence i.
+// counts are known, work i is that of place i.
 class Schedule {
  public:
   __device__ Schedule(const int* split_counts, int batch_size, int lane)
       : batch_size_(batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int sequence = i * 32 + lane;
+      const int place = i * 32 + lane;
       parts_[i] = 0;
-      if (sequence < batch_size) {
-        parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
+      if (place < batch_size) {
+        parts_[i] = split_counts == nullptr ? 1 : max(split_counts[place], 1);
       }
     }
   }
@@ -146,25 +156,26 @@ class Schedule {
 
  private:
   int batch_size_, lane_;
-  int parts_[kMaxSequences / 32];  // of every 32nd sequence
+  int parts_[kMaxSequences / 32];  // of every 32nd place
   int parts_of_several_ = 0;
 };
 
 // The order of the work in clusters. First come the parts that are much longer than the rest, which
 // the two blocks of a cluster share; then one part of a sequence after the other for each block,
-// the longer ones first. As a guess before the counts are known, work i is sequence i.
+// the longer ones first. As a guess before the counts are known, work i is that of place i.
+template <bool kIsSorted>
 class PairSchedule {
  public:
-  __device__ PairSchedule(const int* split_counts, const int* lengths, int batch_size, int lane)
-      : batch_size_(batch_size), lane_(lane) {
+  __device__ PairSchedule(const Call& call, int lane)
+      : batch_size_(call.batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int sequence = i * 32 + lane;
+      const int place = i * 32 + lane;
       parts_[i] = 0;
       tokens_[i] = 0;
-      if (sequence < batch_size) {
-        parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
-        tokens_[i] = static_cast<uint32_t>(lengths[sequence]);
+      if (place < batch_size_) {
+        parts_[i] = call.split_counts == nullptr ? 1 : max(call.split_counts[place], 1);
+        tokens_[i] = static_cast<uint32_t>(call.lengths[sequence_at<kIsSorted>(call, place)]);
       }
     }
   }
@@ -202,7 +213,7 @@ class PairSchedule {
 
   // Finds number `index` of the shared parts, or of the others.
   __device__ bool find(bool is_shared, int index, Work* work) const {
-    // All sequences are alike, so number i is sequence i.
+    // All sequences are alike, so number i is that of place i.
     if (shared_ == 0 && all_ == batch_size_ && (long_ == 0 || long_ == all_)) {
       *work = {index, 0, 1};
       return index < batch_size_;
@@ -236,7 +247,7 @@ class PairSchedule {
   }
 
   int batch_size_, lane_;
-  uint32_t parts_[kMaxSequences / 32];  // of every 32nd sequence
+  uint32_t parts_[kMaxSequences / 32];  // of every 32nd place
   uint32_t tokens_[kMaxSequences / 32];
   uint32_t is_shared_ = 0, is_first_ = 0, is_long_ = 0;  // is_first_ is among is_shared_
   int shared_ = 0, first_ = 0, long_ = 0, all_ = 0;
@@ -427,7 +438,7 @@ class Pages {
   }
   // Returns whether the loaded pages are right for a sequence of `tiles` tiles, at least one. From
   // then on no page past its last is read.
-  __device__ bool is_enough(uint32_t tiles) {
+  __device__ bool is_enough(uint32_t tiles, int) {
     const int last = static_cast<int>((tiles - 1) >> shift_);
     const bool was_enough = last <= last_;
     last_ = last;
@@ -447,6 +458,31 @@ class Pages {
   int known_;
 };
 
+// The same where a page is one token: half of the lanes have a token of the warp's next tile each,
+// the other half the same ones.
+class TokenPages {
+ public:
+  __device__ TokenPages(const Call& call, int sequence, int lane)
+      : pages_(call.page_table + sequence * call.table_stride),
+        lane_(lane),
+        last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
+
+  __device__ void load(int tile, int) {
+    known_ = pages_[min(tile * kTile + lane_ % kTile, last_)];
+  }
+  __device__ bool is_enough(uint32_t, int length) {
+    const bool was_enough = length - 1 <= last_;
+    last_ = length - 1;
+    return was_enough;
+  }
+  __device__ int known() const { return known_; }
+
+ private:
+  const int* pages_;
+  int lane_, last_;
+  int known_;
+};
+
 // Adds the warp's tiles first, first + step, ... below `end` to the sums.
 template <int kHeadDim>
 __device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int first, int step,
@@ -463,6 +499,25 @@ __device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int
     const int last = length - 1 - tile * kTile;
     const auto rows = [&](const __nv_bfloat16* cache, int token) {
       return cache + offset + min(token, last) * static_cast<int>(call.token_stride);
+    };
+    add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums);
+  }
+}
+
+// Looks up pages one tile ahead, so that keys and values need not wait for them.
+template <int kHeadDim>
+__device__ void attend(const Call& call, TokenPages& pages, int row, int kv_head, int first,
+                       int step, int end, int length, int lane, Sums<kHeadDim>* sums) {
+  Tokens<kHeadDim> tokens(call, kv_head, lane);
+  tokens.load_query(row, kv_head);
+  for (int tile = first; tile < end; tile += step) {
+    const int own = pages.known();
+    pages.load(tile + step, step);
+    // What was loaded before the length was known may be no page behind the last token.
+    const int last = length - 1 - tile * kTile;
+    const auto rows = [&](const __nv_bfloat16* cache, int token) {
+      const int page = __shfl_sync(~0u, own, min(token, last));
+      return cache + int64_t{page} * static_cast<int>(call.page_stride);
     };
     add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums);
   }
@@ -586,44 +641,49 @@ __device__ void write(const Call& call, const Work& work, int row, int64_t head,
   }
 }
 
-// The values of a sequence in device memory.
+// The values of the sequence at a place in device memory.
+template <class Pages, bool kIsSorted>
 struct Sequence {
   Pages pages;
   int length, row, end_row, query_length;
 
-  __device__ Sequence(const Call& call, int index, int warp, int warps, int lane)
+  __device__ Sequence(const Call& call, int place, int warp, int warps, int lane)
+      : Sequence(call, place, sequence_at<kIsSorted>(call, place), warp, warps, lane) {}
+
+ private:
+  __device__ Sequence(const Call& call, int place, int index, int warp, int warps, int lane)
       : pages(call, index, lane) {
     pages.load(warp, warps);
     length = call.lengths[index];
     row = call.first_rows[index];
     end_row = call.first_rows[index + 1];
-    query_length = call.query_lengths[index];
+    query_length = call.query_lengths[place];
   }
 };
 
-template <int kHeadDim, int kWarps>
-__device__ void decode(const Call& call) {
-  __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
+template <class Pages, bool kIsSorted, int kHeadDim, int kWarps>
+__device__ void decode(const Call& call, Shared<kHeadDim, kWarps>& shared) {
+  using Sequence = Sequence<Pages, kIsSorted>;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
   const int kv_head = blockIdx.x;
   wait_for_kernel_before();
   int index = blockIdx.y, count;
   do {
-    // One round trip to memory if the guess is right that this work is the sequence of its number.
+    // One round trip to memory if the guess is right that this work is that of its place.
     Schedule schedule(call.split_counts, call.batch_size, lane);
     Sequence sequence(call, min(index, call.batch_size - 1), warp, kWarps, lane);
     count = schedule.count();
     Work work;
     if (!schedule.find(index, &work)) return;
-    if (work.sequence != index) sequence = Sequence(call, work.sequence, warp, kWarps, lane);
+    if (work.place != index) sequence = Sequence(call, work.place, warp, kWarps, lane);
     if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
       const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
       const int first = static_cast<int>(tiles * work.part / work.parts) + warp;
       const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first, kWarps);
+        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0) sequence.pages.load(first, kWarps);
         attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, kWarps, end,
                                  sequence.length, lane, &sums);
       }
@@ -640,10 +700,10 @@ __device__ void decode(const Call& call) {
   } while (index < count);
 }
 
-template <int kHeadDim, int kWarps>
-__device__ void decode_in_pairs(const Call& call) {
-  constexpr int kCount = kWarps + 1;
-  __shared__ __align__(16) Shared<kHeadDim, kCount> shared;
+template <class Pages, bool kIsSorted, int kHeadDim, int kCount>
+__device__ void decode_in_pairs(const Call& call, Shared<kHeadDim, kCount>& shared) {
+  using Sequence = Sequence<Pages, kIsSorted>;
+  constexpr int kWarps = kCount - 1;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
   const int kv_head = blockIdx.x;
@@ -653,8 +713,8 @@ __device__ void decode_in_pairs(const Call& call) {
   int before = 0, place = blockIdx.y / kCluster, items;
   do {
     const int item = before + place;
-    // One round trip to memory if the guess is right that this work is the sequence of its number.
-    PairSchedule schedule(call.split_counts, call.lengths, call.batch_size, lane);
+    // One round trip to memory if the guess is right that this work is that of its place.
+    PairSchedule<kIsSorted> schedule(call, lane);
     const int guess = item * kCluster + rank;
     Sequence sequence(call, min(guess, call.batch_size - 1), warp, kWarps, lane);
     schedule.count(call.kv_heads, static_cast<int>(gridDim.x * gridDim.y));
@@ -665,8 +725,8 @@ __device__ void decode_in_pairs(const Call& call) {
     if (!schedule.find(is_shared, index, &work)) return;
     const int warps = is_shared ? kWarps * kCluster : kWarps;
     const int own = is_shared ? rank * kWarps + warp : warp;
-    if (work.sequence != guess || is_shared) {
-      sequence = Sequence(call, work.sequence, own, warps, lane);
+    if (work.place != guess || is_shared) {
+      sequence = Sequence(call, work.place, own, warps, lane);
     }
     if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
       const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
@@ -674,7 +734,7 @@ __device__ void decode_in_pairs(const Call& call) {
       const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first, warps);
+        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0) sequence.pages.load(first, warps);
         attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, warps, end,
                          sequence.length, lane, &sums);
       }
@@ -779,29 +839,42 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 }  // namespace fibshim
 
 // q, K, V and their strides must be aligned to 16 bytes (strides are in elements), output to 8,
-// partial_output to 16. The page size is 16 times a power of two.
-#define FIBSHIM_KERNEL(name, decode, head_dim, warps, blocks)                                   \
+// partial_output to 16. The page size is 16 times a power of two; for TokenPages it is 1. Without
+// partial_output every sequence is in one part, whatever split_counts say: FlashAttention's kernel
+// for that reads none.
+#define FIBSHIM_KERNEL(name, decode, pages, head_dim, warps, sums, blocks)                      \
   extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
       name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,              \
            const int* page_table, const int* lengths, const int* first_rows,                    \
-           const int* query_lengths, const int* split_counts, __nv_bfloat16* output,            \
-           float* lse, float* partial_output, float* partial_lse, int64_t q_stride,             \
-           int64_t output_stride, int64_t page_stride, int64_t token_stride,                    \
+           const int* query_lengths, const int* split_counts, const int* order,                 \
+           __nv_bfloat16* output, float* lse, float* partial_output, float* partial_lse,        \
+           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,  \
            int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size,         \
            int rows, int kv_heads, int group, int page_size, int max_pages) {                   \
-    fibshim::decode<head_dim, warps>(                                                           \
-        fibshim::Call(q, k, v, page_table, lengths, first_rows, query_lengths, split_counts,    \
-                      output, lse, partial_output, partial_lse, q_stride, output_stride,        \
-                      page_stride, token_stride, head_stride, table_stride, scale_log2,         \
-                      batch_size, rows, kv_heads, group, page_size, max_pages));                \
+    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                            \
+    const fibshim::Call call(q, k, v, page_table, lengths, first_rows, query_lengths,           \
+                             partial_output == nullptr ? nullptr : split_counts, order, output, \
+                             lse, partial_output, partial_lse, q_stride, output_stride,         \
+                             page_stride, token_stride, head_stride, table_stride, scale_log2,  \
+                             batch_size, rows, kv_heads, group, page_size, max_pages);          \
+    if (order == nullptr) {                                                                     \
+      fibshim::decode<fibshim::pages, false>(call, shared);                                     \
+    } else {                                                                                    \
+      fibshim::decode<fibshim::pages, true>(call, shared);                                      \
+    }                                                                                           \
   }
 
-FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, 128, 6, 2)
-FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, decode, 128, 4, 3)
-FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, decode, 64, 6, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, Pages, 128, 6, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, decode, Pages, 128, 4, 4, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, decode, Pages, 64, 6, 6, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_token_bf16, decode, TokenPages, 128, 6, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4_token_bf16, decode, TokenPages, 128, 4, 4, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6_token_bf16, decode, TokenPages, 64, 6, 6, 3)
 // Must be launched in clusters of two along y.
-FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, decode_in_pairs, 128, 6, 2)
-FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, decode_in_pairs, 64, 6, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, decode_in_pairs, Pages, 128, 6, 7, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, decode_in_pairs, Pages, 64, 6, 7, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair_token_bf16, decode_in_pairs, TokenPages, 128, 6, 7, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair_token_bf16, decode_in_pairs, TokenPages, 64, 6, 7, 3)
 
 // For any page size. q, K, V and their strides must be aligned to 16 bytes, output to 8.
 #define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \

@@ -1,7 +1,8 @@
 // The folder for attention (config/flash_attention). The only parameter of FlashAttention 3's
-// kernel is a struct that no compiler checks; here it is as vLLM 0.25 filled it on an H200. The
-// same for the kernel that merges its parts, and for FlashInfer's kernel. The tests also say which
-// values make the original run.
+// kernel is a struct that no compiler checks; here it is as vLLM 0.25 filled it on an H200, and with
+// its fields where sglang-kernel's builds have them, by their source and code. The same for the
+// kernel that merges its parts, and for FlashInfer's kernel. The tests also say which values make
+// the original run.
 #include <string.h>
 
 #include <array>
@@ -27,17 +28,41 @@ void put(Any* to, int offset, T value) {
   memcpy(to->data() + offset, &value, sizeof value);
 }
 
+// A build of the kernel. Some fields lie behind their places in vLLM's.
+struct Layout {
+  const char* name;
+  const char* others;    // flags in the symbol
+  const char* mainloop;  // and further ones
+  const char* epilogue;
+  bool is_sorted;
+  int from_scale, of_splits, from_cache_rows;  // how far
+};
+constexpr Layout kVllm = {"vLLM", "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1", "", "ELi1", false, 0, 0,
+                          0};
+constexpr Layout kLayouts[] = {
+    kVllm,
+    {"vLLM 0.33", "ELb0ELb0ELb1ELb1ELb0ELb0ELb0ELb1ELb1ELb1", "", "ELi1", false, 0, 0, 0},
+    {"sglang-kernel", "ELb0ELb0ELb1ELb1ELb0ELb0ELb0ELb1ELb1ELb1", "Lb0E", "", true, 8, 20, 24},
+    {"sglang-kernel 0.4.2", "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1", "", "", true, 0, 12, 16}};
+
+// Where the field is that vLLM has at `offset`.
+int at(const Layout& layout, int offset) {
+  if (offset < 1800 || offset > 1960) return offset;
+  if (offset < 1892) return offset + layout.from_scale;
+  return offset + (offset == 1892 ? layout.of_splits : layout.from_cache_rows);
+}
+
 // As recorded: five sequences, 32 query heads on 8 key heads, pages of 16, at most 32 parts. The
 // addresses are made up.
-Struct recorded() {
+Struct recorded(const Layout& layout = kVllm) {
   Struct made = {};
   const std::pair<int, int32_t> words[] = {
-      {8, 5},      {12, 128},  {16, 32},    {20, 1},    {48, 4},     {60, 8},
-      {112, 16},   {116, 128}, {120, 8},    {124, 37},  {160, 128},  {368, 512},
-      {416, 5},    {420, 32},  {432, 16},   {456, 4},   {1884, 511}, {1892, 32},
-      {1968, 1},   {2056, 5},  {2060, 128}, {2064, 32}, {2068, 1},   {2072, 32},
-      {2452, 132}, {2488, 8},  {2492, 5},   {2496, 4},  {2500, 1}};
-  for (const auto& [offset, word] : words) put(&made, offset, word);
+      {8, 5},     {12, 128},  {16, 32},    {20, 1},    {48, 4},    {60, 8},     {112, 16},
+      {116, 128}, {120, 8},   {124, 37},   {160, 128}, {368, 512}, {416, 5},    {420, 32},
+      {432, 16},  {456, 4},   {1884, 511}, {1892, 32}, {2056, 5},  {2060, 128}, {2064, 32},
+      {2068, 1},  {2072, 32}, {2452, 132}, {2488, 8},  {2492, 5},  {2496, 4},   {2500, 1}};
+  for (const auto& [offset, word] : words) put(&made, at(layout, offset), word);
+  if (!layout.is_sorted) put(&made, 1968, 1);  // ranks of context parallelism
   const std::pair<int, int64_t> longs[] = {{0, 0x7000'0000'0000},
                                            {24, 4096},
                                            {32, 128},
@@ -71,8 +96,9 @@ Struct recorded() {
                                            {2552, 0x7000'0008'0020},
                                            {2560, 0x7000'0008'0000},
                                            {2576, 0x7000'0008'0040}};
-  for (const auto& [offset, value] : longs) put(&made, offset, value);
-  put(&made, 1800, 0.127517F);
+  for (const auto& [offset, value] : longs) put(&made, at(layout, offset), value);
+  put(&made, at(layout, 1800), 0.127517F);
+  if (layout.is_sorted) put<int64_t>(&made, 2568, 0x7000'0008'0060);
   return made;
 }
 
@@ -83,19 +109,20 @@ Struct changed(int offset, int64_t value, int size) {
 }
 
 // The symbol for heads of 128: causal or not, split into parts or not.
-std::string symbol(bool is_causal, bool is_split, const char* tile = "NS7_ILi128EEESB_",
-                   const char* others = "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1") {
+std::string symbol(bool is_causal, bool is_split, const Layout& layout = kVllm,
+                   const char* tile = "NS7_ILi128EEESB_") {
   const auto flag = [](bool is) { return is ? "Lb1" : "Lb0"; };
   return std::string(
              "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_"
              "25"
              "CollectiveMainloopFwdSm90ILi2EN4cute5tupleIJNS5_1CILi1EEES8_S8_EEENS6_IJNS7_"
              "ILi64EEE") +
-         tile + "EEELi128ENS_10bfloat16_tEfNS_4arch4Sm90E" + flag(is_causal) + others + "E" +
-         flag(is_split) + "ELb0ESD_Li1EEENS1_21CollectiveEpilogueFwdISC_S9_SD_SF_Li128ELb1ELb1E" +
-         flag(is_split) +
-         "ELb0ELi1EEENS1_36VarlenDynamicPersistentTileSchedulerILi64ELi128ELi128ELi128E" +
-         flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "ELb0ELb1EEEEEEEEEvNT_6ParamsE";
+         tile + "EEELi128ENS_10bfloat16_tEfNS_4arch4Sm90E" + flag(is_causal) + layout.others + "E" +
+         flag(is_split) + "ELb0ESD_" + layout.mainloop +
+         "Li1EEENS1_21CollectiveEpilogueFwdISC_S9_SD_SF_Li128ELb1ELb1E" + flag(is_split) + "ELb0" +
+         layout.epilogue + "EEENS1_36VarlenDynamicPersistentTileSchedulerILi64ELi128ELi128ELi128E" +
+         flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "E" + flag(layout.is_sorted) +
+         "ELb1EEEEEEEEEvNT_6ParamsE";
 }
 
 class FlashAttentionFolder : public ReadyFolderTest {
@@ -103,10 +130,13 @@ class FlashAttentionFolder : public ReadyFolderTest {
   FlashAttentionFolder() : ReadyFolderTest("flash_attention") {}
 
   template <class Params>
-  PlannedCall planned(Params of_engine, const std::string& name, uint32_t grid_x,
-                      uint32_t grid_y) const {
+  PlannedCall planned(Params of_engine, const std::string& name, uint32_t grid_x, uint32_t grid_y,
+                      uint32_t grid_z = 1) const {
     const GivenParam given = {of_engine.data(), sizeof of_engine};
-    return ReadyFolderTest::planned(name, {&given, 1}, grid_x, grid_y);
+    return ReadyFolderTest::planned(name, {&given, 1}, grid_x, grid_y, grid_z);
+  }
+  PlannedCall planned(const Struct& of_engine, const Layout& layout) const {
+    return planned(of_engine, symbol(true, true, layout));
   }
   PlannedCall planned(const Struct& of_engine, const std::string& name = symbol(true, true)) const {
     return planned(of_engine, name, 1, 1);
@@ -114,39 +144,90 @@ class FlashAttentionFolder : public ReadyFolderTest {
 };
 
 TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
-  const PlannedCall plan = planned(recorded());
-  EXPECT_EQ(plan.outcome, Outcome::hit);
-  EXPECT_EQ(plan.solution, "fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_w6");
-  EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5 + 16, 1}));  // 128 blocks for further parts
-  EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{192, 1, 1}));
-  uint32_t scale;
-  const float value = 0.127517F;
-  memcpy(&scale, &value, sizeof scale);
-  EXPECT_EQ(plan.arguments, (std::vector<uint64_t>{0x7000'0000'0000,
-                                                   0x7100'0000'0000,
-                                                   0x7100'0000'8000,
-                                                   0x7000'0001'0000,
-                                                   0x7000'0003'0000,
-                                                   0x7000'0002'0000,
-                                                   0x7000'0008'0000,
-                                                   0x7000'0008'0020,
-                                                   0x7000'0004'0000,
-                                                   0x7000'0006'0000,
-                                                   0x7000'0005'0000,
-                                                   0x7000'0007'0000,
-                                                   4096,
-                                                   4096,
-                                                   32768,
-                                                   1024,
-                                                   128,
-                                                   517,
-                                                   scale,
-                                                   5,
-                                                   5,
-                                                   8,
-                                                   4,
-                                                   16,
-                                                   32}));
+  for (const Layout& layout : kLayouts) {
+    const PlannedCall plan = planned(recorded(layout), layout);
+    EXPECT_EQ(plan.outcome, Outcome::hit) << layout.name;
+    EXPECT_EQ(plan.solution, "fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_w6");
+    EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5 + 16, 1}));  // 128 blocks for further parts
+    EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{192, 1, 1}));
+    uint32_t scale;
+    const float value = 0.127517F;
+    memcpy(&scale, &value, sizeof scale);
+    const uint64_t order = layout.is_sorted ? 0x7000'0008'0060 : 0;
+    EXPECT_EQ(plan.arguments, (std::vector<uint64_t>{0x7000'0000'0000,
+                                                     0x7100'0000'0000,
+                                                     0x7100'0000'8000,
+                                                     0x7000'0001'0000,
+                                                     0x7000'0003'0000,
+                                                     0x7000'0002'0000,
+                                                     0x7000'0008'0000,
+                                                     0x7000'0008'0020,
+                                                     order,
+                                                     0x7000'0004'0000,
+                                                     0x7000'0006'0000,
+                                                     0x7000'0005'0000,
+                                                     0x7000'0007'0000,
+                                                     4096,
+                                                     4096,
+                                                     32768,
+                                                     1024,
+                                                     128,
+                                                     517,
+                                                     scale,
+                                                     5,
+                                                     5,
+                                                     8,
+                                                     4,
+                                                     16,
+                                                     32}))
+        << layout.name;
+  }
+}
+
+// As SGLang has them by default: a page is a token, and 256 tokens in FlashAttention's table may be
+// wherever they like.
+Struct with_pages_of_a_token(const Layout& layout, int longest) {
+  Struct made = recorded(layout);
+  for (const int offset : {112, 432}) put<int32_t>(&made, offset, 1);
+  for (const int offset : {144, 184}) put<int64_t>(&made, offset, 1024);
+  put<int32_t>(&made, 368, longest);
+  put<int64_t>(&made, 424, longest);
+  return made;
+}
+
+TEST_F(FlashAttentionFolder, TakesPagesOfAToken) {
+  for (const Layout& layout : kLayouts) {
+    for (const auto& [longest, kernel] : {std::pair(2048, "w6"), std::pair(2049, "w6_pair")}) {
+      const PlannedCall plan = planned(with_pages_of_a_token(layout, longest), layout);
+      EXPECT_EQ(plan.outcome, Outcome::hit) << layout.name;
+      EXPECT_EQ(plan.solution,
+                std::string("fibshim_gqa_page_table_decode_h32_kv8_d128_ps1_") + kernel);
+      EXPECT_EQ(plan.arguments[15], 1024U);  // from page to page
+      EXPECT_EQ(plan.arguments[24], 1U);
+      EXPECT_EQ(plan.arguments[25], static_cast<uint64_t>(longest));
+    }
+  }
+}
+
+TEST_F(FlashAttentionFolder, KnowsHowFarApartPagesOfATokenMayBe) {
+  for (const auto& [stride, outcome] :
+       {std::pair(134217720, Outcome::hit), std::pair(134217728, Outcome::fallback_where)}) {
+    Struct pages = with_pages_of_a_token(kVllm, 512);
+    for (const int offset : {144, 184}) put<int64_t>(&pages, offset, stride);
+    EXPECT_EQ(planned(pages).outcome, outcome) << stride;
+    // There is no second token in a page, wherever it were.
+    Struct tokens = with_pages_of_a_token(kVllm, 512);
+    for (const int offset : {128, 168}) put<int64_t>(&tokens, offset, stride);
+    EXPECT_EQ(planned(tokens).outcome, Outcome::hit) << stride;
+  }
+}
+
+TEST_F(FlashAttentionFolder, LeavesOtherPagesToTheOriginal) {
+  for (const int page_size : {2, 8, 24, 256}) {
+    Struct made = recorded();
+    for (const int offset : {112, 432}) put<int32_t>(&made, offset, page_size);
+    EXPECT_EQ(planned(made).outcome, Outcome::fallback_no_solution) << page_size;
+  }
 }
 
 TEST_F(FlashAttentionFolder, CountsThePageThatIsNotFull) {
@@ -156,13 +237,17 @@ TEST_F(FlashAttentionFolder, CountsThePageThatIsNotFull) {
 }
 
 TEST_F(FlashAttentionFolder, TakesWhatIsInOnePart) {
-  Struct one_part = recorded();
-  for (const int offset : {1892, 2072}) put<int32_t>(&one_part, offset, 1);
-  for (const int offset : {2176, 2184, 2192, 2208, 2344, 2552}) put<int64_t>(&one_part, offset, 0);
-  for (const bool is_causal : {false, true}) {
-    const PlannedCall plan = planned(one_part, symbol(is_causal, false));
-    EXPECT_EQ(plan.outcome, Outcome::hit);
-    EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5, 1}));
+  for (const Layout& layout : kLayouts) {
+    Struct one_part = recorded(layout);
+    for (const int offset : {at(layout, 1892), 2072}) put<int32_t>(&one_part, offset, 1);
+    for (const int offset : {2176, 2184, 2192, 2208, 2344, 2552}) {
+      put<int64_t>(&one_part, offset, 0);
+    }
+    for (const bool is_causal : {false, true}) {
+      const PlannedCall plan = planned(one_part, symbol(is_causal, false, layout));
+      EXPECT_EQ(plan.outcome, Outcome::hit) << layout.name;
+      EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5, 1}));
+    }
   }
 }
 
@@ -265,8 +350,6 @@ TEST_F(FlashAttentionFolder, LeavesWhatItIsNotForToTheOriginal) {
       {"some queries unused", {{1928, 0x7000'0009'0000}}},
       {"padding on the left", {{1944, 0x7000'0009'0000}}},
       {"sinks", {{1960, 0x7000'0009'0000}}},
-      {"context parallelism", {{1968, 2, 4}}},
-      {"sequences out of order", {{2568, 0x7000'0009'0000}}},
       {"Q not aligned", {{0, 0x7000'0000'0008}}},
       {"K not aligned", {{104, 0x7100'0000'0008}}},
       {"V not aligned", {{152, 0x7100'0000'8008}}},
@@ -283,31 +366,51 @@ TEST_F(FlashAttentionFolder, LeavesWhatItIsNotForToTheOriginal) {
       {"no longest sequence", {{368, 0, 4}}},
       {"a page table of no width", {{424, 0}}},
   };
-  for (const Guard& guard : guards) {
-    Struct made = recorded();
-    for (const Patch& patch : guard.patches) {
-      memcpy(made.data() + patch.offset, &patch.value, static_cast<size_t>(patch.size));
+  for (const Layout& layout : kLayouts) {
+    for (const Guard& guard : guards) {
+      Struct made = recorded(layout);
+      for (const Patch& patch : guard.patches) {
+        memcpy(made.data() + at(layout, patch.offset), &patch.value,
+               static_cast<size_t>(patch.size));
+      }
+      EXPECT_EQ(planned(made, layout).outcome, Outcome::fallback_where)
+          << layout.name << ": " << guard.what;
     }
-    EXPECT_EQ(planned(made).outcome, Outcome::fallback_where) << guard.what;
+    Struct other_order = recorded(layout);
+    put<int64_t>(&other_order, 2568, layout.is_sorted ? 0 : 0x7000'0009'0000);
+    EXPECT_EQ(planned(other_order, layout).outcome, Outcome::fallback_where) << layout.name;
   }
+  EXPECT_EQ(planned(changed(1968, 2, 4)).outcome, Outcome::fallback_where);  // context parallelism
 }
 
 TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
-  for (const bool is_causal : {false, true}) {
-    for (const bool is_split : {false, true}) EXPECT_TRUE(is_known(symbol(is_causal, is_split)));
+  for (const Layout& layout : kLayouts) {
+    for (const bool is_causal : {false, true}) {
+      for (const bool is_split : {false, true}) {
+        EXPECT_TRUE(is_known(symbol(is_causal, is_split, layout))) << layout.name;
+      }
+    }
+    // Pages by tensor maps.
+    EXPECT_FALSE(is_known(symbol(true, true, layout, "NS7_ILi176EEESB_"))) << layout.name;
+    // A flag that is set from the front, up to the heads' packing, or not set.
+    const std::string flags = layout.others;
+    for (size_t digit = 3; digit < flags.size(); digit += 4) {
+      std::string others = flags;
+      others[digit] = static_cast<char>('0' + '1' - others[digit]);
+      Layout other = layout;
+      other.others = others.c_str();
+      EXPECT_FALSE(is_known(symbol(true, true, other))) << layout.name << " " << others;
+    }
+    Layout other = layout;
+    other.is_sorted = !layout.is_sorted;
+    EXPECT_FALSE(is_known(symbol(true, true, other))) << layout.name;
+    other = layout;
+    other.mainloop = "Lb1E";  // a mask of blocks
+    EXPECT_FALSE(is_known(symbol(true, true, other))) << layout.name;
+    other = layout;
+    other.epilogue = "ELi2";
+    EXPECT_FALSE(is_known(symbol(true, true, other))) << layout.name;
   }
-  constexpr char kTile[] = "NS7_ILi128EEESB_";
-  EXPECT_FALSE(is_known(symbol(true, true, "NS7_ILi176EEESB_")));  // pages by tensor maps
-  EXPECT_FALSE(
-      is_known(symbol(true, true, kTile, "ELb1ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1")));  // window
-  EXPECT_FALSE(
-      is_known(symbol(true, true, kTile, "ELb0ELb1ELb1ELb1ELb0ELb0ELb1ELb1ELb1")));  // softcap
-  EXPECT_FALSE(
-      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb0ELb0ELb0ELb1ELb1ELb1")));  // not paged
-  EXPECT_FALSE(
-      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb1ELb0ELb1ELb1ELb1")));  // appends
-  EXPECT_FALSE(
-      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
 }
 
 // The kernel that merges the parts of the same five sequences, 32 heads of 128, at most 32 parts.
@@ -442,24 +545,123 @@ TEST_F(CombineFolder, LeavesWhatItIsNotForToTheOriginal) {
   }
 }
 
+// Both forms of the kernel, which have one name.
 TEST_F(CombineFolder, SaysWhatIsWritten) {
-  SymbolMatch match;
-  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), &match, 1), 1U);
-  std::set<std::string> written;
-  const Binding* const bindings = snapshot_->begin(snapshot_->bindings);
-  for (uint32_t i = 0; i < snapshot_->bindings.count; ++i) {
-    if (bindings[i].pattern != match.pattern) continue;
-    const TensorUse* const tensors = snapshot_->begin(bindings[i].tensors);
-    for (uint32_t k = 0; k < bindings[i].tensors.count; ++k) {
-      if (tensors[k].is_written != 0) written.insert(snapshot_->text(tensors[k].name));
+  SymbolMatch matches[2];
+  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), matches, 2), 2U);
+  for (const SymbolMatch& match : matches) {
+    std::set<std::string> written;
+    const Binding* const bindings = snapshot_->begin(snapshot_->bindings);
+    for (uint32_t i = 0; i < snapshot_->bindings.count; ++i) {
+      if (bindings[i].pattern != match.pattern) continue;
+      const TensorUse* const tensors = snapshot_->begin(bindings[i].tensors);
+      for (uint32_t k = 0; k < bindings[i].tensors.count; ++k) {
+        if (tensors[k].is_written != 0) written.insert(snapshot_->text(tensors[k].name));
+      }
+      // Before its wait the next kernel may read memory that this one reads, but none that it
+      // writes.
+      const Solution& solution = snapshot_->begin(snapshot_->solutions)[bindings[i].solution];
+      EXPECT_EQ(solution.kept_params, 0x1fU);
+      EXPECT_EQ(solution.next_may_begin, 13);
+      EXPECT_TRUE(solution.may_begin_early());
     }
-    // Before its wait the next kernel may read memory that this one reads, but none that it writes.
-    const Solution& solution = snapshot_->begin(snapshot_->solutions)[bindings[i].solution];
-    EXPECT_EQ(solution.kept_params, 0x1fU);
-    EXPECT_EQ(solution.next_may_begin, 13);
-    EXPECT_TRUE(solution.may_begin_early());
+    EXPECT_EQ(written, (std::set<std::string>{"lse", "output", "semaphore"}));
   }
-  EXPECT_EQ(written, (std::set<std::string>{"lse", "output", "semaphore"}));
+}
+
+// The same kernel of sglang-kernel: another struct.
+struct SortedCombineFolder : FlashAttentionFolder {
+  using Struct = std::array<char, 232>;
+
+  static Struct filled() {
+    Struct made = {};
+    const std::pair<int, int32_t> words[] = {{8, 5},  {12, 128}, {16, 32}, {20, 32},
+                                             {24, 1}, {72, 5},   {76, 32}, {80, 32},
+                                             {84, 1}, {168, 5},  {180, 32}};
+    for (const auto& [offset, word] : words) put(&made, offset, word);
+    const std::pair<int, int64_t> strides[] = {{32, 128}, {40, 20480}, {48, 640},  {88, 160},
+                                               {96, 5},   {120, 4096}, {128, 128}, {152, 5}};
+    for (const auto& [offset, stride] : strides) put(&made, offset, stride);
+    for (const int offset : {0, 64, 112, 144, 192, 208, 216, 224}) {
+      put(&made, offset, CombineFolder::address(offset));
+    }
+    return made;
+  }
+
+  PlannedCall plan(const Struct& of_engine, const std::string& name = CombineFolder::name_of(),
+                   uint32_t grid_x = 4, uint32_t grid_y = 1, uint32_t batch_size = 5) const {
+    return planned(of_engine, name, grid_x, grid_y, batch_size);
+  }
+};
+
+TEST_F(SortedCombineFolder, PassesOnWhatTheStructHolds) {
+  const PlannedCall made = plan(filled());
+  EXPECT_EQ(made.outcome, Outcome::hit);
+  EXPECT_EQ(made.solution, "fibshim_decode_combine_sorted_d128");
+  EXPECT_EQ(made.grid, (std::array<uint32_t, 3>{8, 5, 1}));
+  EXPECT_EQ(made.block, (std::array<uint32_t, 3>{128, 1, 1}));
+  std::vector<uint64_t> expected;
+  for (const int offset : {0, 64, 192, 216, 208, 112, 144, 224}) {
+    expected.push_back(static_cast<uint64_t>(CombineFolder::address(offset)));
+  }
+  // The stride of the output's rows, the batch, the rows, the heads, and 0: the next kernel waits.
+  for (const uint64_t value : {4096, 5, 5, 32, 0}) expected.push_back(value);
+  EXPECT_EQ(made.arguments, expected);
+}
+
+TEST_F(SortedCombineFolder, TakesHeadsOf64) {
+  Struct made = filled();
+  put<int32_t>(&made, 12, 64);
+  for (const int offset : {32, 128}) put<int64_t>(&made, offset, 64);
+  put<int64_t>(&made, 40, 10240);
+  put<int64_t>(&made, 48, 320);
+  put<int64_t>(&made, 120, 2048);
+  const PlannedCall planned = plan(made, CombineFolder::name_of("ILi16EEENS5_ILi64E"), 2);
+  EXPECT_EQ(planned.solution, "fibshim_decode_combine_sorted_d64");
+  EXPECT_EQ(planned.grid, (std::array<uint32_t, 3>{4, 5, 1}));
+}
+
+TEST_F(SortedCombineFolder, LeavesWhatItIsNotForToTheOriginal) {
+  const Guard guards[] = {
+      {"no rows",
+       {{8, 0, 4}, {72, 0, 4}, {168, 0, 4}, {40, 0}, {48, 0}, {88, 0}, {96, 0}, {152, 0}}},
+      {"one part", {{16, 1, 4}, {76, 1, 4}}},
+      {"another head size", {{12, 96, 4}}},
+      {"parts in batches", {{24, 5, 4}}},
+      {"rows of parts apart", {{32, 256}}},
+      {"heads of parts apart", {{48, 128}}},
+      {"parts apart", {{40, 128}}},
+      {"other rows in the parts' lse", {{72, 6, 4}}},
+      {"other parts in the parts' lse", {{76, 16, 4}}},
+      {"other heads in the parts' lse", {{80, 16, 4}}},
+      {"the parts' lse in batches", {{84, 5, 4}}},
+      {"heads of the parts' lse apart", {{96, 6}}},
+      {"the parts' lse apart", {{88, 5}}},
+      {"heads of the output apart", {{128, 256}}},
+      {"lse of another pitch", {{152, 6}}},
+      {"other rows in the divisor", {{168, 6, 4}}},
+      {"other heads in the divisor", {{180, 16, 4}}},
+      {"no first rows", {{192, 0}}},
+      {"some queries unused", {{200, 0x7000'0009'0000}}},
+      {"no counts of parts", {{208, 0}}},
+      {"no order", {{216, 0}}},
+      {"nothing to count by", {{224, 0}}},
+      {"parts not aligned", {{0, 0x7000'0000'0008}}},
+      {"the output not aligned", {{112, 0x7000'0000'0004}}},
+      {"rows of the output not aligned", {{120, 4098}}},
+  };
+  for (const Guard& guard : guards) {
+    Struct made = filled();
+    for (const Patch& patch : guard.patches) {
+      memcpy(made.data() + patch.offset, &patch.value, static_cast<size_t>(patch.size));
+    }
+    EXPECT_EQ(plan(made).outcome, Outcome::fallback_where) << guard.what;
+  }
+  const std::string name = CombineFolder::name_of();
+  EXPECT_EQ(plan(filled(), name, 8).outcome, Outcome::fallback_where);     // two rows a sequence
+  EXPECT_EQ(plan(filled(), name, 4, 2).outcome, Outcome::fallback_where);  // heads in two tiles
+  EXPECT_EQ(plan(filled(), name, 4, 1, 4).outcome,
+            Outcome::fallback_where);  // more rows than sequences
 }
 
 // FlashInfer's kernel: 5 sequences, 32 query heads on 8 key heads, pages of 16, in 7 parts. The

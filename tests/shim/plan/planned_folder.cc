@@ -131,7 +131,7 @@ bool ReadyFolderTest::is_known(const std::string& symbol) const {
 }
 
 PlannedCall ReadyFolderTest::planned(std::string symbol, std::span<const GivenParam> given,
-                                     uint32_t grid_x, uint32_t grid_y) const {
+                                     uint32_t grid_x, uint32_t grid_y, uint32_t grid_z) const {
   std::vector<Param> params;
   std::vector<void*> values;
   uint32_t bytes = 0;
@@ -170,6 +170,7 @@ PlannedCall ReadyFolderTest::planned(std::string symbol, std::span<const GivenPa
   std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
   request.view.geometry[kGridX] = grid_x;
   request.view.geometry[kGridY] = grid_y;
+  request.view.geometry[kGridZ] = grid_z;
   request.view.params = values.data();
   LaunchPlan plan;
   Resolution resolution{};

@@ -80,7 +80,7 @@ class ReadyFolderTest : public testing::Test {
   bool is_known(const std::string& symbol) const;
   // Whatever the code of the kernel is; a block has one thread.
   PlannedCall planned(std::string symbol, std::span<const GivenParam> given, uint32_t grid_x,
-                      uint32_t grid_y) const;
+                      uint32_t grid_y, uint32_t grid_z = 1) const;
 
   const LoaderApi& loader_ = *fibloader_api(kLoaderApiVersion);
   const Snapshot* snapshot_ = nullptr;

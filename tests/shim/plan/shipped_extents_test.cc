@@ -69,8 +69,10 @@ const std::map<std::string, Names>& known_gaps() {
       {"demo", {}},
       // Partial results: what is written of them, a plan on the device says.
       {"flash_attention",
-       {"flash-attention-3-decode-d128", "flash-attention-3-decode-d64", "flashinfer-decode-d128",
-        "flashinfer-decode-d64"}},
+       {"flash-attention-3-decode-d128", "flash-attention-3-decode-d64",
+        "flash-attention-3-decode-sorted-0.4.2-d128", "flash-attention-3-decode-sorted-0.4.2-d64",
+        "flash-attention-3-decode-sorted-d128", "flash-attention-3-decode-sorted-d64",
+        "flashinfer-decode-d128", "flashinfer-decode-d64"}},
       // Tokens are drawn at random: shadow checks compare none.
       {"flashinfer",
        {"flashinfer-min-p-sampling", "flashinfer-min-p-sampling-0.6",
