@@ -22,9 +22,10 @@
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
   tests/engines/engines.py inductor        compiles what torch.compile makes in vLLM's default mode, for which no GPU is needed, and writes
                                            tests/engines/data/vllm.compiled and config/vllm/inductor_*.table
+  tests/engines/engines.py attention       copies the cubins with sglang-kernel's decode attention out of its wheel, for tests/gpu/sglang_attention.py
   tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, with which tests/gpu/sampling.py compares ours
 
-What was compiled is kept, in build/cute_norms, build/flashinfer_decode, build/inductor and build/flashinfer_sampling, where the tests on a GPU find it.
+What was compiled or copied is kept, in build/cute_norms, build/flashinfer_decode, build/inductor, build/sglang_attention and build/flashinfer_sampling, where the tests on a GPU find it.
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -35,10 +36,12 @@ import fnmatch
 import hashlib
 import json
 import math
+import mmap
 import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -51,6 +54,8 @@ HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent.parent / "build"))
 WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
 CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
+SGLANG_ATTENTION = BUILD / "sglang_attention"
+FATBIN = struct.pack("<I", 0xba55ed50)
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
@@ -442,6 +447,34 @@ def sampling():
             os.replace(f"{folder}/new", made)
 
 
+def cubins_of_fatbins(data):
+    """Those for sm_90 that a library holds uncompressed."""
+    at = data.find(FATBIN)
+    while at >= 0:
+        header, size = struct.unpack_from("<HQ", data, at + 6)
+        entry, end = at + header, at + header + size
+        while entry < end:
+            (head, bytes_of_entry), (sm,) = struct.unpack_from("<IQ", data, entry + 4), struct.unpack_from("<I", data, entry + 28)
+            image = data[entry + head:entry + head + bytes_of_entry]
+            if sm == 90 and image[:4] == b"\x7fELF":
+                yield image
+            entry += head + bytes_of_entry
+        at = data.find(FATBIN, at + 4)
+
+
+def attention():
+    """Of kernels with the same tiles, those with paged keys and values that no tensor map describes; and those before and behind them."""
+    _, package, version, glob, _ = [row for row in rows("flash_attention") if row[1] == "sglang-kernel"][-1]
+    wanted = re.compile(rb"prepare_varlen_num_blocks_kernel|FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi(8EEENS5_ILi128|16EEENS5_ILi64)\w+bfloat16_t|"
+                        rb"NS6_IJNS7_ILi64EEE(NS7_ILi128EEESB_EEELi128|NS7_ILi192EEESA_EEELi64)ENS_10bfloat16_tEfNS_4arch4Sm90ELb[01]ELb0ELb0ELb1ELb1ELb0")
+    SGLANG_ATTENTION.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel_of(package, version)) as archive:
+        name, = fnmatch.filter(archive.namelist(), glob)
+        with open(archive.extract(name, folder), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for number, image in enumerate(image for image in cubins_of_fatbins(data) if wanted.search(image)):
+                (SGLANG_ATTENTION / f"{version}.{number}.cubin").write_bytes(image)
+
+
 def newest_of(paths):
     """By symbol, the versions of its tables that are the newest of their package there. What an engine compiles at run time has a
     table of its own, with the versions that were recorded."""
@@ -538,7 +571,7 @@ def everything(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "inductor", "sampling", "sglang"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "inductor", "sampling", "attention", "sglang"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -556,6 +589,8 @@ def main():
         inductor()
     elif args.what == "sampling":
         sampling()
+    elif args.what == "attention":
+        attention()
     elif args.what == "read":
         read(args.engine)
     else:

@@ -253,7 +253,8 @@ def child(args):
 def folder_of(args, path, has_attention, has_combine):
     """The folder with a part of it."""
     shutil.copytree(args.build / "config/flash_attention", path)
-    families = {"gqa_page_table_decode": has_attention, "gqa_paged_decode_planned": has_attention, "decode_combine": has_combine}
+    families = {"gqa_page_table_decode": has_attention, "gqa_paged_decode_planned": has_attention, "decode_combine": has_combine,
+                "decode_combine_sorted": has_combine}
     for family, is_kept in families.items():
         for kind in ("definitions", "solutions/fibshim") if not is_kept else ():
             shutil.rmtree(path / kind / family)

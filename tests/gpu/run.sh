@@ -217,6 +217,13 @@ else
   skipped=$((skipped + 1))
 fi
 
+if [ -d "$build/sglang_attention" ]; then
+  run "SGLang's decode attention" "$python" "$here/sglang_attention.py" "$build" "$build/sglang_attention"
+else
+  echo "SKIP SGLang's decode attention: get it first (BUILD=$build tests/engines/engines.py attention)"
+  skipped=$((skipped + 1))
+fi
+
 # ---- the judge
 
 run "the judge" "$here/judge.sh" "$build"
