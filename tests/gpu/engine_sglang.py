@@ -37,7 +37,7 @@ MODELS = {
                   "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
                   "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
-FOLDERS = ("sglang", "flashinfer", "cublas", "pytorch")
+FOLDERS = ("sglang", "flashinfer", "cublas", "pytorch", "flash_attention")
 DECODED = 128
 
 # Before SGLang is imported.
@@ -150,7 +150,8 @@ def turn(args, environment, prefix):
 
 def kernel_libraries():
     found = importlib.util.find_spec("sgl_kernel")
-    return [path for place in (found.submodule_search_locations if found else ()) for path in sorted(pathlib.Path(place).glob("sm90/common_ops*.so"))]
+    return [path for place in (found.submodule_search_locations if found else ()) for glob in ("sm90/common_ops*.so", "flash_ops*.so")
+            for path in sorted(pathlib.Path(place).glob(glob))]
 
 
 def option_of(text):
