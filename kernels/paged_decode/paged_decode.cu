@@ -458,8 +458,7 @@ class Pages {
   int known_;
 };
 
-// The same where a page is one token: half of the lanes have a token of the warp's next tile each,
-// the other half the same ones.
+// The same where a page is one token: lanes i and i + 16 have the page of token i of a tile.
 class TokenPages {
  public:
   __device__ TokenPages(const Call& call, int sequence, int lane)
@@ -513,7 +512,7 @@ __device__ void attend(const Call& call, TokenPages& pages, int row, int kv_head
   for (int tile = first; tile < end; tile += step) {
     const int own = pages.known();
     pages.load(tile + step, step);
-    // What was loaded before the length was known may be no page behind the last token.
+    // Behind the last token, what was loaded before the length was known may be no page.
     const int last = length - 1 - tile * kTile;
     const auto rows = [&](const __nv_bfloat16* cache, int token) {
       const int page = __shfl_sync(~0u, own, min(token, last));

@@ -184,8 +184,7 @@ TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
   }
 }
 
-// As SGLang has them by default: a page is a token, and 256 tokens in FlashAttention's table may be
-// wherever they like.
+// As SGLang has them by default.
 Struct with_pages_of_a_token(const Layout& layout, int longest) {
   Struct made = recorded(layout);
   for (const int offset : {112, 432}) put<int32_t>(&made, offset, 1);
