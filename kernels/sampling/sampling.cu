@@ -7,6 +7,11 @@
 //   top_k_top_p_sampling   of those that both keep
 //   min_p_sampling         of those with at least p times the greatest probability
 //
+// ..._one_limit: with one k or p for all rows.
+// ..._tokens: the tokens of sgl-kernel 0.3, which has FlashInfer's kernels of before 0.5. They do not
+// say whether there is a token, have pivots in double, and add up chunk by chunk also what is above
+// a pivot.
+//
 // FlashInfer's block of 1024 threads reads a row twice for each token that it tries, in chunks of
 // 4096 with several barriers each. Here a cluster holds the row in shared memory. Its blocks
 // together have 1024 threads, which stand for FlashInfer's: a thread holds the four elements that
@@ -18,6 +23,8 @@
 //
 // cluster = 8, block = 128, grid = 8 * rows; vocab_size % 4 == 0. Dynamic shared memory: 1024 bytes,
 // and 2304 for each chunk of a row.
+#include <type_traits>
+
 #include "product.cuh"
 
 namespace fibshim {
@@ -33,10 +40,13 @@ constexpr int kNone = 0x7fffffff;
 static_assert(kWarps == 32, "a lane for each warp");
 
 enum class Filter { kNone, kTopK, kTopP, kTopKTopP, kMinP };
+enum class Form { kOfRows, kOneLimit, kTokens };
 
 struct Limits {
   const int* top_k;
   const float* p;
+  int top_k_of_all;  // of kOneLimit
+  float p_of_all;
 };
 
 struct Random {
@@ -211,17 +221,39 @@ struct Row {
         by_pairs[i] = (part.x + part.y) + (part.z + part.w);
         one_by_one[i] = part.x + part.y + part.z + part.w;
       }
-      const int chunk = first + static_cast<int>(__brev(lane()) >> 27);
-      const float sum = sum_each(by_pairs), other = sum_each(one_by_one);
-      if (chunk >= chunks) continue;
-#pragma unroll
-      for (uint32_t block = 0; block < kBlocks; ++block) {
-        const uint32_t to = address_in(sums + warp() * chunks + chunk, block);
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(sum) : "memory");
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to + kWarps * chunks * 4), "f"(other)
-                     : "memory");
-      }
+      send_sums(first, by_pairs, one_by_one);
     }
+  }
+
+  // Of the 32 chunks from `first` on, to all blocks.
+  __device__ void send_sums(int first, float (&of_threads)[32], float (&others)[32]) {
+    const int chunk = first + static_cast<int>(__brev(lane()) >> 27);
+    const float sum = sum_each(of_threads), other = sum_each(others);
+    if (chunk >= chunks) return;
+#pragma unroll
+    for (uint32_t block = 0; block < kBlocks; ++block) {
+      const uint32_t to = address_in(sums + warp() * chunks + chunk, block);
+      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(sum) : "memory");
+      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to + kWarps * chunks * 4), "f"(other)
+                   : "memory");
+    }
+  }
+
+  // The sum of the chunks, of which the warps' sums lie in `warps`.
+  __device__ float sum_of_chunks(const float* warps) const {
+    float sum = 0;
+    for (int first = 0; first < chunks; first += 32) {
+      const int chunk = first + lane();
+      float own_sum = 0;
+      if (chunk < chunks) {
+        own_sum = warps[chunk];
+#pragma unroll
+        for (int i = 1; i < kWarps; ++i) own_sum += warps[i * chunks + chunk];
+      }
+      const int count = min(32, chunks - first);
+      for (int i = 0; i < count; ++i) sum += __shfl_sync(kEveryLane, own_sum, i);
+    }
+    return sum;
   }
 
   // The first chunk with which the sum of the chunks is above `aim`, and the sum before it. Returns
@@ -361,6 +393,43 @@ struct Row {
     *above_high = {__shfl_sync(kEveryLane, sum, 1), __shfl_sync(kEveryLane, count, 3)};
   }
 
+  // The same, chunk by chunk. Where draw() puts its sums are those of the two limits.
+  __device__ void add_up_by_chunks(float low, float high, Above* above_low, Above* above_high) {
+    int count_low = 0, count_high = 0;
+    for (int first = 0; first < chunks; first += 32) {
+      float sums_low[32], sums_high[32];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        float4 part{};
+        if (first + i < chunks) part = own[(first + i) * kThreads];
+        const float values[4] = {part.x, part.y, part.z, part.w};
+        sums_low[i] = sums_high[i] = 0;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          if (is_kept(values[j], low)) sums_low[i] += values[j], ++count_low;
+          if (is_kept(values[j], high)) sums_high[i] += values[j], ++count_high;
+        }
+      }
+      send_sums(first, sums_low, sums_high);
+    }
+    send(reinterpret_cast<const int4*>(exchange().above + warp()),
+         {sum_over_lanes(count_low), sum_over_lanes(count_high), 0, 0});
+    synchronize_cluster();
+    const int2 counts = *reinterpret_cast<const int2*>(exchange().above + lane());
+    *above_low = {sum_of_chunks(sums), sum_over_lanes(counts.x)};
+    *above_high = {sum_of_chunks(sums + kWarps * chunks), sum_over_lanes(counts.y)};
+    synchronize_cluster();  // all blocks have read
+  }
+
+  // The sum of what min_p keeps, chunk by chunk.
+  __device__ float sum_of_kept(float limit) {
+    send_chunk_sums(limit);
+    synchronize_cluster();
+    const float sum = sum_of_chunks(sums);
+    synchronize_cluster();  // all blocks have read
+    return sum;
+  }
+
   __device__ float greatest() const {
     float most = 0;
     for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -374,7 +443,13 @@ struct Row {
   }
 };
 
-template <Filter filter>
+// The greatest float that is no greater: no float lies between the two.
+__device__ float rounded_down(float value) { return value; }
+__device__ float rounded_down(double value) { return __double2float_rd(value); }
+
+__device__ double midpoint(float a, double b) { return (static_cast<double>(a) + b) / 2; }
+
+template <Filter filter, Form form = Form::kOfRows>
 __device__ void sample(const float* probs, int* samples, bool* valid, const Limits& limits,
                        const Random& random, uint32_t width, int next_may_begin) {
   let_next_begin(next_may_begin);
@@ -389,23 +464,38 @@ __device__ void sample(const float* probs, int* samples, bool* valid, const Limi
       random.offsets ? random.offsets[number * random.offset_stride] : random.offset;
   constexpr bool has_k = filter == Filter::kTopK || filter == Filter::kTopKTopP;
   constexpr bool has_p = filter == Filter::kTopP || filter == Filter::kTopKTopP;
-  const uint32_t k = has_k ? static_cast<uint32_t>(limits.top_k[number]) : 0;
-  const float p = has_p || filter == Filter::kMinP ? limits.p[number] : 0;
+  constexpr bool is_one = form == Form::kOneLimit, is_by_chunks = form == Form::kTokens;
+  const uint32_t k =
+      !has_k ? 0 : static_cast<uint32_t>(is_one ? limits.top_k_of_all : limits.top_k[number]);
+  const float p = !has_p && filter != Filter::kMinP ? 0
+                  : is_one                          ? limits.p_of_all
+                                                    : limits.p[number];
   wait_for_cluster();  // all blocks have begun
 
-  float low = 0, high = 1, rest = 1, probability;
+  using Pivot = std::conditional_t<is_by_chunks, double, float>;
+  Pivot low = 0, high = 1;
+  float rest = 1, probability;
   typename ThisRow::Above above, above_middle;
   int token;
   if constexpr (filter == Filter::kMinP) {
-    low = row.greatest() * p;
-    row.add_up(low, low, &above, &above_middle);
-    rest = above.sum;
+    const float least = row.greatest() * p;
+    low = least;
+    if constexpr (is_by_chunks) {
+      rest = row.sum_of_kept(least);
+    } else {
+      row.add_up(least, least, &above, &above_middle);
+      rest = above.sum;
+    }
   }
   for (uint32_t round = 0;; ++round) {
-    token = row.draw(low, uniform(seed, number, offset + round) * rest, &probability);
+    token = row.draw(rounded_down(low), uniform(seed, number, offset + round) * rest, &probability);
     if (token < 0 || !(has_k || has_p)) break;
-    const float middle = midpoint(probability, high);
-    row.add_up(probability, middle, &above, &above_middle);
+    const Pivot middle = midpoint(probability, high);
+    if constexpr (is_by_chunks) {
+      row.add_up_by_chunks(probability, rounded_down(middle), &above, &above_middle);
+    } else {
+      row.add_up(probability, middle, &above, &above_middle);
+    }
     const auto is_enough = [&](const typename ThisRow::Above& some) {
       return (!has_k || static_cast<uint32_t>(some.count) < k) && (!has_p || some.sum < p);
     };
@@ -422,7 +512,7 @@ __device__ void sample(const float* probs, int* samples, bool* valid, const Limi
   }
   if (row.rank == 0 && threadIdx.x == 0) {
     samples[number] = max(token, 0);
-    valid[number] = token >= 0;
+    if (form != Form::kTokens) valid[number] = token >= 0;
   }
 }
 
@@ -437,6 +527,16 @@ __device__ void sample(const float* probs, int* samples, bool* valid, const Limi
   fibshim::sample<fibshim::Filter::filter>( \
       probs, samples, valid, {top_k, p},    \
       {seeds, seed, offsets, offset, seed_stride, offset_stride}, vocab_size, next_may_begin)
+
+#define FIBSHIM_SAMPLE_ONE(filter, top_k, p)                          \
+  fibshim::sample<fibshim::Filter::filter, fibshim::Form::kOneLimit>( \
+      probs, samples, valid, {nullptr, nullptr, top_k, p},            \
+      {seeds, seed, offsets, offset, seed_stride, offset_stride}, vocab_size, next_may_begin)
+
+#define FIBSHIM_TOKENS(filter, top_k, p)                                                       \
+  fibshim::sample<fibshim::Filter::filter, fibshim::Form::kTokens>(                            \
+      probs, samples, nullptr, {top_k, p}, {nullptr, seed, nullptr, offset, 0, 0}, vocab_size, \
+      next_may_begin)
 
 extern "C" {
 
@@ -467,5 +567,68 @@ __global__ __launch_bounds__(128, 3) void min_p_sampling(const float* probs, int
                                                          bool* valid, const float* min_p,
                                                          FIBSHIM_RANDOM) {
   FIBSHIM_SAMPLE(kMinP, nullptr, min_p);
+}
+
+__global__ __launch_bounds__(128, 3) void top_k_sampling_one_limit(const float* probs, int* samples,
+                                                                   bool* valid, int top_k,
+                                                                   FIBSHIM_RANDOM) {
+  FIBSHIM_SAMPLE_ONE(kTopK, top_k, 0);
+}
+
+__global__ __launch_bounds__(128, 3) void top_p_sampling_one_limit(const float* probs, int* samples,
+                                                                   bool* valid, float top_p,
+                                                                   FIBSHIM_RANDOM) {
+  FIBSHIM_SAMPLE_ONE(kTopP, 0, top_p);
+}
+
+__global__ __launch_bounds__(128, 3) void top_k_top_p_sampling_one_limit(const float* probs,
+                                                                         int* samples, bool* valid,
+                                                                         int top_k, float top_p,
+                                                                         FIBSHIM_RANDOM) {
+  FIBSHIM_SAMPLE_ONE(kTopKTopP, top_k, top_p);
+}
+
+__global__ __launch_bounds__(128, 3) void min_p_sampling_one_limit(const float* probs, int* samples,
+                                                                   bool* valid, float min_p,
+                                                                   FIBSHIM_RANDOM) {
+  FIBSHIM_SAMPLE_ONE(kMinP, 0, min_p);
+}
+
+__global__ __launch_bounds__(128, 3) void sampling_from_probs_tokens(const float* probs,
+                                                                     int* samples, uint64_t seed,
+                                                                     uint64_t offset,
+                                                                     uint32_t vocab_size,
+                                                                     int next_may_begin) {
+  FIBSHIM_TOKENS(kNone, nullptr, nullptr);
+}
+
+__global__ __launch_bounds__(128, 3) void top_k_sampling_tokens(const float* probs, int* samples,
+                                                                const int* top_k, uint64_t seed,
+                                                                uint64_t offset,
+                                                                uint32_t vocab_size,
+                                                                int next_may_begin) {
+  FIBSHIM_TOKENS(kTopK, top_k, nullptr);
+}
+
+__global__ __launch_bounds__(128, 3) void top_p_sampling_tokens(const float* probs, int* samples,
+                                                                const float* top_p, uint64_t seed,
+                                                                uint64_t offset,
+                                                                uint32_t vocab_size,
+                                                                int next_may_begin) {
+  FIBSHIM_TOKENS(kTopP, nullptr, top_p);
+}
+
+__global__ __launch_bounds__(128, 3) void top_k_top_p_sampling_tokens(
+    const float* probs, int* samples, const int* top_k, const float* top_p, uint64_t seed,
+    uint64_t offset, uint32_t vocab_size, int next_may_begin) {
+  FIBSHIM_TOKENS(kTopKTopP, top_k, top_p);
+}
+
+__global__ __launch_bounds__(128, 3) void min_p_sampling_tokens(const float* probs, int* samples,
+                                                                const float* min_p, uint64_t seed,
+                                                                uint64_t offset,
+                                                                uint32_t vocab_size,
+                                                                int next_may_begin) {
+  FIBSHIM_TOKENS(kMinP, nullptr, min_p);
 }
 }

@@ -23,7 +23,8 @@
   tests/engines/engines.py inductor        compiles what torch.compile makes in vLLM's default mode, for which no GPU is needed, and writes
                                            tests/engines/data/vllm.compiled and config/vllm/inductor_*.table
   tests/engines/engines.py attention       copies the cubins with sglang-kernel's decode attention out of its wheel, for tests/gpu/sglang_attention.py
-  tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, with which tests/gpu/sampling.py compares ours
+  tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, and gets sgl-kernel's, with which
+                                           tests/gpu/sampling.py compares ours
 
 What was compiled or copied is kept, in build/cute_norms, build/flashinfer_decode, build/inductor, build/sglang_attention and build/flashinfer_sampling, where the tests on a GPU find it.
 
@@ -89,6 +90,7 @@ MODELS = (
 )
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1")
+SGL_SAMPLING = "0.3.21"  # whose wheel has it compiled, as of FlashInfer before 0.5
 # As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
 DECODE_VALUES = {
     "additional_params_decl": "float* maybe_alibi_slopes; double logits_soft_cap, sm_scale, rope_rcp_scale, rope_rcp_theta;",
@@ -430,10 +432,30 @@ def inductor():
     write("inductor_rope_both_append", "row q_heads kv_heads codes", sorted(codes["rope_both"].items()))
 
 
+def sgl_sampling():
+    """The image for sm_90a, which is not compressed, out of its library."""
+    made = FLASHINFER_SAMPLING / f"sgl-kernel-{SGL_SAMPLING}.wheel.cubin"
+    if made.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=FLASHINFER_SAMPLING) as folder, zipfile.ZipFile(wheel_of("sgl-kernel", SGL_SAMPLING)) as archive:
+        library = archive.extract(next(name for name in archive.namelist() if fnmatch.fnmatch(name, "sgl_kernel/sm90/common_ops*.so")), folder)
+        out = subprocess.run([FIBSHIM, "inspect", "--json", "--kernel", "*SamplingFromProbKernel*", library], check=True, capture_output=True).stdout
+        entry = next(entry for fatbin in json.loads(out)["files"][0]["fatbins"] for entry in fatbin["entries"]
+                     if entry["kind"] == "cubin" and entry["image"]["arch"] == "sm_90a" and entry["image"]["kernels"])
+        code = pathlib.Path(library).read_bytes()
+    for head in re.finditer(b"\x7fELF", code):
+        image = code[head.start():head.start() + entry["raw_bytes"]]
+        if hashlib.sha256(image).hexdigest() == entry["sha256"]:
+            made.write_bytes(image)
+            return
+    sys.exit(f"{library}: the image for sm_90a is compressed")
+
+
 def sampling():
     """As FlashInfer does itself at run time."""
     nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "sampling_instances.cu"
     FLASHINFER_SAMPLING.mkdir(exist_ok=True)
+    sgl_sampling()
     for version in SAMPLING:
         made = FLASHINFER_SAMPLING / f"{version}.{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"
         if made.exists():

@@ -575,6 +575,10 @@ def sampling(solution, dtype, width, rows):
     limits = {"top_k": torch.randint(1, 60, (rows,), generator=draw.generator, device="cuda", dtype=torch.int32),
               "top_p": torch.rand(rows, generator=draw.generator, device="cuda"),
               "min_p": torch.rand(rows, generator=draw.generator, device="cuda")}
+    given = limits
+    if "_one_limit" in solution.definition:
+        limits = {name: limit[:1].expand(rows) for name, limit in limits.items()}
+        given = {name: limit[0].item() for name, limit in limits.items()}
     order = probs.double().sort(-1, descending=True).values
     least = torch.zeros(rows, 1, dtype=torch.float64, device="cuda")
     if "top_k" in solution.definition:
@@ -587,9 +591,9 @@ def sampling(solution, dtype, width, rows):
     problems = []
     for offset in range(20):
         samples, valid = torch.full((rows,), -7, dtype=torch.int32, device="cuda"), torch.full((rows,), 7, dtype=torch.uint8, device="cuda")
-        solution.launch({"probs": probs, **limits, "samples": samples, "valid": valid, "seeds": 0, "seed": 5, "offsets": 0, "offset": offset,
+        solution.launch({"probs": probs, **given, "samples": samples, "valid": valid, "seeds": 0, "seed": 5, "offsets": 0, "offset": offset,
                          "seed_stride": 0, "offset_stride": 0, "vocab_size": width, "batch_size": rows})
-        is_token = (samples >= 0) & (samples < width) & (valid == 1)
+        is_token = (samples >= 0) & (samples < width) & (valid == (7 if "_tokens_" in solution.definition else 1))
         kept = probs.double().gather(1, samples.long().clamp(0, width - 1).unsqueeze(1)) >= least
         problems += [f"draw {offset}: row {row} gets {samples[row].item()}" for row in (~(is_token & kept[:, 0])).nonzero()[:, 0].tolist()]
     return problems
@@ -609,7 +613,8 @@ FAMILIES = {
                     splitk_reduce_sum_rmsnorm),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",
                      "silu_and_mul_then_quant_per_token"), then_quant),
-    **dict.fromkeys(("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling"), sampling),
+    **dict.fromkeys([op + form for op in ("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling")
+                     for form in ("", "_one_limit", "_tokens")], sampling),
 }
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""FlashInfer's sampling from probabilities on the GPU: its kernels alone, and under the shim with the folder `flashinfer`.
+"""FlashInfer's and sgl-kernel's sampling from probabilities on the GPU: their kernels alone, and under the shim with the folders
+`sglang` and `flashinfer`, with a limit for each row, and FlashInfer's with one for all.
 
-  tests/gpu/sampling.py BUILD [KERNELS] [--out FILE] [--keep FILE] [--no-times]
+  tests/gpu/sampling.py BUILD [KERNELS] [--out FILE] [--keep FILE] [--keep-sglang FILE] [--no-times]
 
 KERNELS is a folder of cubins that `tests/engines/engines.py sampling` has made, BUILD/flashinfer_sampling by default. They are launched
 by the driver, as FlashInfer's host code launches them. Each side is a process of its own and makes the same inputs. The tokens of its
@@ -9,6 +10,7 @@ deterministic kernels must be the same; those of the others may differ where a s
 token: at most 1 in 10,000. Ours must be faster.
 """
 import argparse
+import collections
 import ctypes
 import itertools
 import os
@@ -28,8 +30,8 @@ from solutions import Kernel, cuda
 
 POINTER, U32, U64, FLOAT, INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_float, ctypes.c_int32
 RANDOM = [POINTER, U64, POINTER, U64]
-# By operation: FlashInfer's kernel, and its parameters before the random numbers: P probabilities, T tokens, V valid, 0 a null
-# pointer, k and p arrays of limits, K and Q limits for all rows, D the width.
+# By operation: FlashInfer's kernel, and its parameters before the random numbers: P probabilities, T tokens, V valid (not of
+# sgl-kernel's), 0 a null pointer, k and p arrays of limits, K and Q limits for all rows, D the width.
 OPS = {
     "sampling_from_probs": ("SamplingFromProb", "PTV0D"),
     "top_k_sampling": ("TopKSamplingFromProb", "PTV0kKD"),
@@ -42,6 +44,7 @@ BATCHES = (1, 3, 32, 160)
 TIMED_WIDTHS, TIMED_BATCHES, TIMED_KINDS = (32000, 50272, 128256, 129280, 151936, 201088, 256000, 262144, 262208), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), ("model", "flat")
 # As a model's; flat; all equal; rounded so that many are alike; most of them 0; nothing but zeros; below what float32 calls normal.
 KINDS = ("model", "flat", "equal", "ties", "few", "zeros", "tiny")
+ONE_LIMIT_KINDS = ("model", "ties")
 DRAWS = 24
 NOISE = 1.05  # what times of FlashInfer's own kernel differ by
 
@@ -65,14 +68,19 @@ def probabilities(kind, rows, width, generator):
     return torch.softmax(noise, -1)
 
 
+def form_of(version, is_one):
+    return "_tokens" if version.startswith("sgl-kernel") else "_one_limit" if is_one else ""
+
+
 class Case:
-    def __init__(self, op, kind, rows, width):
-        self.op, self.rows, self.width = op, rows, width
+    def __init__(self, op, kind, rows, width, is_one=False, is_older=False):
+        self.op, self.rows, self.width, self.is_one = op, rows, width, is_one
         generator = torch.Generator(device="cuda").manual_seed(rows * 1000003 + width)
         self.probs = probabilities(kind, rows, width, generator)
         choose = lambda values, dtype: torch.tensor(values, device="cuda", dtype=dtype).repeat(-(-rows // len(values)))[:rows].contiguous()
         self.top_k = choose([50, 1, 20, 1000, width], torch.int32)
-        self.p = choose([0.05, 0.0, 0.5, 0.1, 1.0] if op == "min_p_sampling" else [0.9, 0.95, 0.5, 1.0, 0.0], torch.float32)
+        self.p = choose([0.05, 0.0, 0.5, 0.1, 1.0] if op == "min_p_sampling" else [0.9, 0.95, 0.5, 1.0, 0.1 if is_older else 0.0], torch.float32)
+        self.top_k_of_all, self.p_of_all = 40, 0.1 if op == "min_p_sampling" else 0.8
         self.tokens = torch.empty(rows, dtype=torch.int32, device="cuda")
         self.valid = torch.empty(rows, dtype=torch.uint8, device="cuda")
         self.seeds = torch.arange(rows, dtype=torch.int64, device="cuda") * 7919
@@ -80,8 +88,9 @@ class Case:
 
     def with_usual_limits(self):
         """Limits of usual requests, for times."""
-        self.top_k.fill_(50)
-        self.p.fill_(0.05 if self.op == "min_p_sampling" else 0.9)
+        self.top_k_of_all, self.p_of_all = 50, 0.05 if self.op == "min_p_sampling" else 0.9
+        self.top_k.fill_(self.top_k_of_all)
+        self.p.fill_(self.p_of_all)
         return self
 
     def launch(self, kernel, draw, has_arrays=False):
@@ -89,9 +98,13 @@ class Case:
         if has_arrays:
             self.offsets = self.first_offsets + draw
         values = {"P": (POINTER, self.probs.data_ptr()), "T": (POINTER, self.tokens.data_ptr()), "V": (POINTER, self.valid.data_ptr()),
-                  "0": (POINTER, None), "k": (POINTER, self.top_k.data_ptr()), "p": (POINTER, self.p.data_ptr()),
-                  "K": (INT, 0), "Q": (FLOAT, 0.0), "D": (U32, self.width)}
-        types, given = zip(*(values[letter] for letter in letters))
+                  "0": (POINTER, None), "k": (POINTER, None if self.is_one else self.top_k.data_ptr()),
+                  "p": (POINTER, None if self.is_one else self.p.data_ptr()), "K": (INT, self.top_k_of_all if self.is_one else 0),
+                  "Q": (FLOAT, self.p_of_all if self.is_one else 0.0), "D": (U32, self.width)}
+        types, given = zip(*(values[letter] for letter in letters if letter != "V" or not kernel.is_older))
+        if kernel.is_older:
+            kernel.types = [*types, U64, U64]
+            return kernel.launch((self.rows, 1, 1), (1024, 1, 1), [*given, 12345, draw], 8 << 10)
         random = [self.seeds.data_ptr() if has_arrays else None, 12345, self.offsets.data_ptr() if has_arrays else None, draw]
         stride = int(has_arrays)
         kernel.types = [*types, *RANDOM, *([U32, U32] if kernel.has_strides else [])]
@@ -106,51 +119,63 @@ class Engine:
         self.kernels = {}
         for name, function, is_deterministic in names:
             kernel = Kernel(str(path), name.decode(), [])
-            kernel.has_strides = name.endswith(b"mjj")
+            kernel.has_strides, kernel.is_older = name.endswith(b"mjj"), name.endswith(b"jmm")
             self.kernels[function.decode(), is_deterministic == b"1"] = kernel
 
 
-def cases():
+def cases(version):
+    """Of sgl-kernel's it is not defined what becomes of nothing but zeros."""
     for op, width, rows in itertools.product(OPS, WIDTHS, BATCHES):
         for kind in KINDS if rows < 160 else KINDS[:1]:
-            yield op, kind, rows, width
+            if kind not in ("zeros", "tiny") or form_of(version, False) != "_tokens":
+                yield op, kind, rows, width, False
+            if kind in ONE_LIMIT_KINDS and op != "sampling_from_probs" and form_of(version, True) == "_one_limit":
+                yield op, kind, rows, width, True
+
+
+def drawn_by(case, kernel, in_graph):
+    drawn = []
+    for draw in range(DRAWS):
+        case.tokens.fill_(-7)
+        case.valid.fill_(7)
+        case.launch(kernel, draw * 5, draw % 4 == 3)
+        drawn.append(torch.stack([case.tokens, case.valid.int()]).cpu())
+    if in_graph:  # one behind the other
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            case.launch(kernel, DRAWS)
+            case.launch(kernel, DRAWS + 1)
+        case.tokens.fill_(-7)
+        case.valid.fill_(7)
+        graph.replay()
+        drawn.append(torch.stack([case.tokens, case.valid.int()]).cpu())
+        del graph
+    return torch.stack(drawn)
 
 
 def child(args):
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     engines = {path.name.rsplit(".", 2)[0]: Engine(path) for path in sorted(args.kernels.glob("*.cubin"))}
     found = {}
-    for key in cases():
-        case = Case(*key)
-        for (version, engine), is_deterministic in itertools.product(engines.items(), (True, False)):
-            kernel = engine.kernels[OPS[key[0]][0], is_deterministic]
-            drawn = []
-            for draw in range(DRAWS):
-                case.tokens.fill_(-7)
-                case.valid.fill_(7)
-                case.launch(kernel, draw * 5, draw % 4 == 3)
-                drawn.append(torch.stack([case.tokens, case.valid.int()]).cpu())
-            if key[1] == "model":  # in a graph, one behind the other
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    case.launch(kernel, DRAWS)
-                    case.launch(kernel, DRAWS + 1)
-                case.tokens.fill_(-7)
-                case.valid.fill_(7)
-                graph.replay()
-                drawn.append(torch.stack([case.tokens, case.valid.int()]).cpu())
-                del graph
-            found[version, is_deterministic, key] = torch.stack(drawn)
+    for version, engine in engines.items():
+        for key in cases(version):
+            case = Case(*key, form_of(version, False) == "_tokens")
+            for is_deterministic in (True, False):
+                found[version, is_deterministic, key] = drawn_by(case, engine.kernels[OPS[key[0]][0], is_deterministic], key[1] == "model")
     times = {}
     if args.times:
         warm = torch.randn(8192, 8192, device="cuda")
         for _ in range(20):
             warm @ warm
-        version, engine = list(engines.items())[-1]
-        for op, kind, width, rows in itertools.product(OPS, TIMED_KINDS, TIMED_WIDTHS, TIMED_BATCHES):
-            case = Case(op, kind, rows, width).with_usual_limits()
-            draws = itertools.count()
-            times[op, kind, rows, width] = graph_us(lambda: case.launch(engine.kernels[OPS[op][0], True], next(draws)), 4 * rows * width)
+        newest = max(version for version in engines if form_of(version, False) == "")
+        for version, is_one in ((newest, False), (newest, True), *((version, False) for version in engines if form_of(version, False))):
+            for op, kind, width, rows in itertools.product(OPS, TIMED_KINDS, TIMED_WIDTHS, TIMED_BATCHES):
+                if is_one and op == "sampling_from_probs":
+                    continue
+                case = Case(op, kind, rows, width, is_one).with_usual_limits()
+                draws = itertools.count()
+                kernel = engines[version].kernels[OPS[op][0], True]
+                times[op + form_of(version, is_one), kind, rows, width] = graph_us(lambda: case.launch(kernel, next(draws)), 4 * rows * width)
     torch.save({"found": found, "times": times}, args.child)
 
 
@@ -168,6 +193,7 @@ def main():
     parser.add_argument("kernels", type=pathlib.Path, nargs="?")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flashinfer`")
+    parser.add_argument("--keep-sglang", type=pathlib.Path, metavar="FILE", help="the same of sgl-kernel's, for BUILD/config/sglang")
     parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -177,19 +203,24 @@ def main():
     report = Report("sampling")
     build = args.build.resolve()
     alone, _ = side(args, {})
-    ours, counts = side(args, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(build / "config/flashinfer")})
-    table, kept, slower = {}, KeptTimes(build / "config/flashinfer"), []
-    holds = lambda op, rows, width: kept.solution_for(f"{op}_v{width}", batch_size=rows) is not None
-    hits = sum(count for (_, outcome), count in counts.items() if outcome == "hit")
-    wanted = DRAWS * sum(holds(op, rows, width) for _, _, (op, _, rows, width) in ours["found"])
+    ours, counts = side(args, {"LD_PRELOAD": str(build / "lib/libfibshim.so"), "FIBSHIM_CONFIG": f"{build}/config/sglang:{build}/config/flashinfer"})
+    table, slower = {}, []
+    kept, kept_sglang = KeptTimes(build / "config/flashinfer"), KeptTimes(build / "config/sglang")
+    kept_of = lambda op: kept_sglang if op.endswith("_tokens") else kept
+    holds = lambda op, rows, width: kept_of(op).solution_for(f"{op}_v{width}", batch_size=rows) is not None
+    wanted = collections.Counter()
+    for version, _, (op, _, rows, width, is_one) in ours["found"]:
+        op += form_of(version, is_one)
+        wanted[f"{op}_v{width}"] += DRAWS * holds(op, rows, width)
     report.check("every launch is replaced for which the folder has a solution",
                  [f"{key}: {count}" for key, count in counts.items() if key[1] not in ("hit", "fallback_where")] +
-                 ([] if hits >= wanted else [f"{hits} hits of {wanted} launches"]))
+                 [f"{counts.get((of, 'hit'), 0)} hits of {count} launches of {of}" for of, count in wanted.items()
+                  if counts.get((of, "hit"), 0) < count])
     for version, is_deterministic in sorted({key[:2] for key in alone["found"]}):
-        for op in OPS:
+        for op, is_one in itertools.product(OPS, (False, True)):
             problems, drawn, others = [], 0, 0
             for key, his in alone["found"].items():
-                if key[:2] != (version, is_deterministic) or key[2][0] != op:
+                if key[:2] != (version, is_deterministic) or (key[2][0], key[2][-1]) != (op, is_one):
                     continue
                 different = (his != ours["found"][key]).any(1)
                 drawn += different.numel()
@@ -198,21 +229,26 @@ def main():
                     draw, row = different.nonzero()[0].tolist()
                     problems.append(f"{key[2]}: {different.sum().item()} of {different.numel()} differ, first draw {draw}, row {row}: "
                                     f"{ours['found'][key][draw, :, row].tolist()}, FlashInfer's {his[draw, :, row].tolist()}")
+            if not drawn:
+                continue
+            what = f"{op}, {version}{', one limit' if is_one else ''}{'' if is_deterministic else ', not deterministic'}"
             if not is_deterministic:
-                print(f"{op}, {version}, not deterministic: {others} of {drawn} tokens differ")
+                print(f"{what}: {others} of {drawn} tokens differ")
                 problems = problems if others > drawn / 10000 else []
-            report.check(f"{op}, FlashInfer {version}{'' if is_deterministic else ', not deterministic'}: the same {drawn} tokens", problems)
+            report.check(f"{what}: the same {drawn} tokens", problems)
     for key, us in ours["times"].items():
         op, kind, rows, width = key
         his = alone["times"][key]
         table[" ".join(map(str, key))] = {"us": us, "alone_us": his}
-        kept.add(f"{op}_v{width}", "FlashInfer", us, his, batch_size=rows)
-        line = f"{op}, {width}, {kind}, {rows} rows: {us:.2f} us, FlashInfer's {his:.2f}"
+        kept_of(op).add(f"{op}_v{width}", "sgl-kernel" if kept_of(op) is kept_sglang else "FlashInfer", us, his, batch_size=rows)
+        line = f"{op}, {width}, {kind}, {rows} rows: {us:.2f} us, the engine's {his:.2f}"
         print(line, flush=True)
         if us > NOISE * his or holds(op, rows, width) and us > his:
             slower.append(line)
     if args.times:
         report.check("faster", slower)
+    if args.keep_sglang:
+        kept_sglang.write_here(args.keep_sglang)
     return finish(report, args, kept, table)
 
 

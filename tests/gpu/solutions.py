@@ -72,7 +72,7 @@ TYPES = {
                      "value_stride", "row_size", "key_slot_stride", "value_slot_stride", "reserved_slot"), ctypes.c_int64),
     "eps": ctypes.c_float,
     **dict.fromkeys(("seeds", "seed", "offsets", "offset"), ctypes.c_uint64),
-    **dict.fromkeys(("weight_bias", "limit", "alpha", "beta"), ctypes.c_float),
+    **dict.fromkeys(("weight_bias", "limit", "alpha", "beta", "top_p", "min_p"), ctypes.c_float),
     **{f"{name}_{unit}_stride": ctypes.c_int64
        for name in ("query", "key", "query_out", "key_out") for unit in ("token", "head")},
 }

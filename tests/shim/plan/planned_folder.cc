@@ -149,23 +149,23 @@ PlannedCall ReadyFolderTest::planned(std::string symbol, std::span<const GivenPa
   record.params_bytes = bytes;
   record.has_params = true;
   record.symbol = symbol.data();
-  // Of the forms of a kernel, the one with these parameters, as when the shim learns it.
+  // Of the forms of a kernel, those with these parameters, as when the shim learns it.
   SymbolMatch matches[4];
   const uint32_t count = loader_.match(snapshot_, symbol.c_str(), matches, 4);
-  Candidate candidate = {};
+  Candidate candidates[4] = {};
   for (uint32_t i = 0; i < count; ++i) {
     const Pattern& pattern = snapshot_->begin(snapshot_->patterns)[matches[i].pattern];
     if (fit_pattern(*snapshot_, pattern, record.params, record.param_count, nullptr) ==
         Fit::other_layout) {
       continue;
     }
+    Candidate& candidate = candidates[record.candidate_count++];
     fill_candidate(*snapshot_, matches[i], &candidate);
-    ++record.candidate_count;
+    candidate.record = &record;
   }
-  EXPECT_EQ(record.candidate_count, 1) << symbol;
-  if (record.candidate_count != 1) return {};
-  candidate.record = &record;
-  record.candidates = &candidate;
+  EXPECT_NE(record.candidate_count, 0) << symbol;
+  if (record.candidate_count == 0) return {};
+  record.candidates = candidates;
   LaunchRequest request{};
   std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
   request.view.geometry[kGridX] = grid_x;

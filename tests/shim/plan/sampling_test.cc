@@ -1,5 +1,5 @@
-// FlashInfer's sampling from probabilities (config/flashinfer): its kernels have up to 15 parameters, whose order differs. What
-// the replacement gets of each, in both forms, and which launches keep FlashInfer's kernel.
+// FlashInfer's sampling from probabilities (config/flashinfer), and sgl-kernel's (config/sglang): the kernels have up to 15
+// parameters, whose order differs. What the replacement gets of each, in all forms, and which launches keep the engine's kernel.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kProbs = 0x7000'0000'0000, kTokens = 0x7100'0000'0000, kValid = 0x7200'0000'0000,
                    kTopK = 0x7300'0000'0000, kP = 0x7400'0000'0000, kSeeds = 0x7500'0000'0000,
                    kOffsets = 0x7600'0000'0000, kIndices = 0x7700'0000'0000;
-constexpr uint64_t kRows = 5, kWidth = 128256;
+constexpr uint64_t kRows = 5, kWidth = 128256, kLimitOfAll = 77;
 
 struct Engine {
   std::string op;
@@ -38,13 +38,26 @@ struct Value {
   uint32_t size;
 };
 
+const Engine kOlderEngines[] = {
+    {"sampling_from_probs", "22SamplingFromProb", "PT0D"},
+    {"top_k_sampling", "26TopKSamplingFromProb", "PT0kKD"},
+    {"top_p_sampling", "26TopPSamplingFromProb", "PT0pQD"},
+    {"min_p_sampling", "26MinPSamplingFromProb", "PpT0QD"},
+    {"top_k_top_p_sampling", "30TopKTopPSamplingFromProb", "PkpT0KQD"},
+};
+
 // What a launch differs by.
 struct Changes {
   uint64_t indices = 0, top_k = kTopK, p = kP, width = kWidth;
   uint64_t probs = kProbs;
 };
 
-std::vector<Value> parameters(const Engine& engine, bool has_strides, const Changes& changes) {
+bool has(const Engine& engine, char letter) {
+  return engine.letters.find(letter) != std::string::npos;
+}
+
+// Without the random numbers.
+std::vector<Value> parameters(const Engine& engine, const Changes& changes) {
   std::vector<Value> out;
   for (const char letter : engine.letters) {
     switch (letter) {
@@ -55,9 +68,14 @@ std::vector<Value> parameters(const Engine& engine, bool has_strides, const Chan
       case 'k': out.push_back({changes.top_k, 8}); break;
       case 'p': out.push_back({changes.p, 8}); break;
       case 'D': out.push_back({changes.width, 4}); break;
-      default: out.push_back({77, 4}); break;  // not looked at where rows have limits
+      default: out.push_back({kLimitOfAll, 4}); break;
     }
   }
+  return out;
+}
+
+std::vector<Value> parameters(const Engine& engine, bool has_strides, const Changes& changes) {
+  std::vector<Value> out = parameters(engine, changes);
   for (const uint64_t random : {kSeeds, uint64_t{11}, kOffsets, uint64_t{12}}) {
     out.push_back({random, 8});
   }
@@ -85,27 +103,34 @@ class SamplingFolder : public ReadyFolderTest {
   }
 };
 
+void expect_hit(const PlannedCall& plan, const std::string& definition,
+                const std::vector<uint64_t>& arguments) {
+  EXPECT_EQ(plan.outcome, Outcome::hit);
+  EXPECT_EQ(plan.solution, "fibshim_" + definition + "_v128256");
+  EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8 * kRows, 1, 1}));
+  EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{128, 1, 1}));
+  EXPECT_EQ(plan.shared_mem, 1024 + 2304 * 32);
+  EXPECT_EQ(plan.arguments, arguments);
+}
+
 TEST_F(SamplingFolder, PassesOnWhatEachFormHolds) {
   for (const Engine& engine : kEngines) {
     for (const bool has_strides : {true, false}) {
-      SCOPED_TRACE(engine.op + (has_strides ? ", 0.7" : ", 0.6"));
-      const PlannedCall plan = planned(engine, has_strides);
-      EXPECT_EQ(plan.outcome, Outcome::hit);
-      EXPECT_EQ(plan.solution, "fibshim_" + engine.op + "_v128256");
-      EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8 * kRows, 1, 1}));
-      EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{128, 1, 1}));
-      EXPECT_EQ(plan.shared_mem, 1024 + 2304 * 32);
-      std::vector<uint64_t> expected = {kProbs, kTokens, kValid};
-      const auto has = [&](char letter) {
-        return engine.letters.find(letter) != std::string::npos;
-      };
-      if (has('k')) expected.push_back(kTopK);
-      if (has('p')) expected.push_back(kP);
-      expected.insert(expected.end(), {kSeeds, 11, kOffsets, 12});
-      expected.push_back(has_strides ? 1 : 0);
-      expected.push_back(has_strides ? 2 : 0);
-      expected.insert(expected.end(), {kWidth, 0});
-      EXPECT_EQ(plan.arguments, expected);
+      for (const bool is_one : {true, false}) {
+        if (is_one && !has(engine, 'k') && !has(engine, 'p')) continue;
+        SCOPED_TRACE(engine.op + (has_strides ? ", 0.7" : ", 0.6") + (is_one ? ", one limit" : ""));
+        Changes changes;
+        if (is_one) changes.top_k = changes.p = 0;
+        std::vector<uint64_t> expected = {kProbs, kTokens, kValid};
+        if (has(engine, 'k')) expected.push_back(is_one ? kLimitOfAll : kTopK);
+        if (has(engine, 'p')) expected.push_back(is_one ? kLimitOfAll : kP);
+        expected.insert(expected.end(), {kSeeds, 11, kOffsets, 12});
+        expected.push_back(has_strides ? 1 : 0);
+        expected.push_back(has_strides ? 2 : 0);
+        expected.insert(expected.end(), {kWidth, 0});
+        expect_hit(planned(engine, has_strides, changes), engine.op + (is_one ? "_one_limit" : ""),
+                   expected);
+      }
     }
   }
 }
@@ -122,9 +147,9 @@ TEST_F(SamplingFolder, LeavesWhatItIsNotFor) {
     changes = {};
     changes.probs = kProbs + 4;
     EXPECT_EQ(planned(engine, true, changes).outcome, Outcome::fallback_where);
-    // One limit for all rows.
+    // One of two limits for all rows.
     for (const char letter : {'k', 'p'}) {
-      if (engine.letters.find(letter) == std::string::npos) continue;
+      if (!has(engine, 'k') || !has(engine, 'p')) continue;
       changes = {};
       (letter == 'k' ? changes.top_k : changes.p) = 0;
       EXPECT_EQ(planned(engine, true, changes).outcome, Outcome::fallback_where);
@@ -133,6 +158,54 @@ TEST_F(SamplingFolder, LeavesWhatItIsNotFor) {
     EXPECT_TRUE(is_known(symbol(engine, true)));
     EXPECT_FALSE(is_known(symbol(engine, true, "2")));
     EXPECT_FALSE(is_known(symbol(engine, true, "4", "l")));
+  }
+}
+
+class OlderSamplingFolder : public ReadyFolderTest {
+ protected:
+  OlderSamplingFolder() : ReadyFolderTest("sglang") {}
+
+  static std::string symbol(const Engine& engine, const char* vector = "4") {
+    return "_ZN10flashinfer8sampling" + engine.kernel +
+           "KernelILj1024ELN3cub35CUB_200802_SM_800_890_900_1000_120018BlockScanAlgorithmE2ELNS3_"
+           "20BlockReduceAlgorithmE2ELj" +
+           vector + "ELb1EfiEEvPT4_PT5_S9_jmm";
+  }
+
+  PlannedCall planned(const Engine& engine, const Changes& changes = {}) const {
+    std::vector<Value> values = parameters(engine, changes);
+    values.insert(values.end(), {{11, 8}, {12, 8}});
+    std::vector<GivenParam> given;
+    for (Value& value : values) given.push_back({&value.bits, value.size});
+    return ReadyFolderTest::planned(symbol(engine), given, kRows, 1);
+  }
+};
+
+TEST_F(OlderSamplingFolder, PassesOnWhatEachKernelHolds) {
+  for (const Engine& engine : kOlderEngines) {
+    SCOPED_TRACE(engine.op);
+    std::vector<uint64_t> expected = {kProbs, kTokens};
+    if (has(engine, 'k')) expected.push_back(kTopK);
+    if (has(engine, 'p')) expected.push_back(kP);
+    expected.insert(expected.end(), {11, 12, kWidth, 0});
+    expect_hit(planned(engine), engine.op + "_tokens", expected);
+  }
+}
+
+TEST_F(OlderSamplingFolder, LeavesWhatItIsNotFor) {
+  for (const Engine& engine : kOlderEngines) {
+    SCOPED_TRACE(engine.op);
+    Changes changes;
+    changes.indices = kIndices;
+    EXPECT_EQ(planned(engine, changes).outcome, Outcome::fallback_where);
+    for (const char letter : {'k', 'p'}) {  // one limit for all rows
+      if (!has(engine, letter)) continue;
+      changes = {};
+      (letter == 'k' ? changes.top_k : changes.p) = 0;
+      EXPECT_EQ(planned(engine, changes).outcome, Outcome::fallback_where);
+    }
+    EXPECT_TRUE(is_known(symbol(engine)));
+    EXPECT_FALSE(is_known(symbol(engine, "2")));
   }
 }
 

@@ -76,15 +76,22 @@ const std::map<std::string, Names>& known_gaps() {
       // Tokens are drawn at random: shadow checks compare none.
       {"flashinfer",
        {"flashinfer-min-p-sampling", "flashinfer-min-p-sampling-0.6",
+        "flashinfer-min-p-sampling-one-limit", "flashinfer-min-p-sampling-one-limit-0.6",
         "flashinfer-sampling-from-probs", "flashinfer-sampling-from-probs-0.6",
         "flashinfer-top-k-sampling", "flashinfer-top-k-sampling-0.6",
+        "flashinfer-top-k-sampling-one-limit", "flashinfer-top-k-sampling-one-limit-0.6",
         "flashinfer-top-k-top-p-sampling", "flashinfer-top-k-top-p-sampling-0.6",
-        "flashinfer-top-p-sampling", "flashinfer-top-p-sampling-0.6"}},
+        "flashinfer-top-k-top-p-sampling-one-limit",
+        "flashinfer-top-k-top-p-sampling-one-limit-0.6", "flashinfer-top-p-sampling",
+        "flashinfer-top-p-sampling-0.6", "flashinfer-top-p-sampling-one-limit",
+        "flashinfer-top-p-sampling-one-limit-0.6"}},
       {"pytorch", {}},
-      // KV caches: no `where` states how far apart their slots are.
+      // KV caches: no `where` states how far apart their slots are. And sampling.
       {"sglang",
-       {"sglang-qk-norm-rope-store-kv2", "sglang-qk-norm-rope-store-kv4",
-        "sglang-qk-norm-rope-store-kv8", "sglang-rope-store-kv4", "sglang-rope-store-kv8"}},
+       {"sglang-min-p-sampling", "sglang-qk-norm-rope-store-kv2", "sglang-qk-norm-rope-store-kv4",
+        "sglang-qk-norm-rope-store-kv8", "sglang-rope-store-kv4", "sglang-rope-store-kv8",
+        "sglang-sampling-from-probs", "sglang-top-k-sampling", "sglang-top-k-top-p-sampling",
+        "sglang-top-p-sampling"}},
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-rope-append-r10240", "vllm-inductor-rope-append-r10240-key-first",
