@@ -5,22 +5,21 @@
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
 // fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads.
 //
-// 16 lanes share a head of 128. Every intermediate result is rounded where the replaced kernels
+// A lane has eight elements of a head of 128, or of 64 where there are no norms. Every intermediate result is rounded where the replaced kernels
 // stored it, and the squares are added up in the order of the replaced norm. vLLM's rms_norm: eight
 // elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
 // four elements apart, each over lanes at halving distance, then both. Products of the rotation are
 // fused as in the replaced kernel. So the results are bit-identical.
 //
-// grid = (tokens, heads of query, key and value together / 8), block = 128 threads.
+// grid = (tokens, heads of query, key and value together / 8, of 64 / 16), block = 128 threads.
 #include "vector.cuh"
 
 namespace fibshim {
 namespace {
 
-constexpr int kHeadSize = 128;
 constexpr int kThreads = 128;
-constexpr int kLanes = kHeadSize / kElementsPerVector;
-constexpr int kHeadsAtATime = kThreads / kLanes;
+constexpr int kNormedHead = 128;
+constexpr int kLanesOfNorm = kNormedHead / kElementsPerVector;
 
 using Type = __nv_bfloat16;
 
@@ -33,7 +32,7 @@ __device__ float sum_of_squares(const Vector& x) {
     sum = fmaf(pair.y, pair.y, sum);
   }
 #pragma unroll
-  for (int distance = 1; distance < kLanes; distance *= 2) {
+  for (int distance = 1; distance < kLanesOfNorm; distance *= 2) {
     sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   }
   return sum;
@@ -49,7 +48,7 @@ __device__ float sum_of_squares_by_halves(const Vector& x) {
     sum = fmaf(pair.y, pair.y, sum);
   }
 #pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+  for (int distance = kLanesOfNorm / 2; distance > 0; distance /= 2) {
     sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], distance);
     sums[1] += __shfl_xor_sync(0xffffffffu, sums[1], distance);
   }
@@ -57,7 +56,7 @@ __device__ float sum_of_squares_by_halves(const Vector& x) {
 }
 
 __device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
-  const float rstd = rsqrtf(squares * (1.0f / kHeadSize) + eps);
+  const float rstd = rsqrtf(squares * (1.0f / kNormedHead) + eps);
   Vector normal;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
@@ -70,6 +69,7 @@ __device__ Vector normalize(const Vector& x, const Vector& weight, float squares
 
 // A lane of the head's first half has x and computes x cos - y sin; one of the second half has y
 // and computes y cos + x sin.
+template <int kLanes>
 __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector& sines,
                          bool is_first_half) {
   Vector rotated;
@@ -88,6 +88,7 @@ __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector&
 
 // The same with cosines and sines in fp32. The product with the cosine is exact when the other is
 // added to it.
+template <int kLanes>
 __device__ Vector rotate_by_floats(const Vector& own, const float* cosines, const float* sines,
                                    bool is_first_half) {
   Vector rotated;
@@ -117,7 +118,11 @@ __device__ void load_floats(const float* from, float (&to)[kElementsPerVector]) 
 
 // What a thread has of a token: some elements of a head. The heads of query, key and value are
 // numbered one behind the other.
+template <int kHeadSize>
 struct Part {
+  static constexpr int kLanes = kHeadSize / kElementsPerVector;
+  static constexpr int kHeadsAtATime = kThreads / kLanes;
+
   int64_t token = blockIdx.x;
   int lane = threadIdx.x % kLanes;
   int element = lane * kElementsPerVector;  // the first
@@ -177,17 +182,19 @@ struct PagedCache {
   int page_size;
 };
 
-template <bool kHasNorms>
+template <bool kHasNorms, int kHeadSize = kNormedHead>
 __device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
                                   const Outputs& out, const PagedCache& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
   const auto [token, lane, element, all_head, is_head, is_query, is_value] =
-      Part(heads.num_q_heads, heads.num_kv_heads);
+      Part<kHeadSize>(heads.num_q_heads, heads.num_kv_heads);
+  constexpr int kLanes = Part<kHeadSize>::kLanes;
   const uint32_t head =
       all_head - (is_query ? 0 : heads.num_q_heads) - (is_value ? heads.num_kv_heads : 0);
 
   Vector weight;
   if constexpr (kHasNorms) {
+    static_assert(kHeadSize == kNormedHead);
     weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
   }
   const int64_t slot = __ldg(cache.slot_mapping + token);
@@ -207,7 +214,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
   Vector rotated = x;
   if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
-  rotated = rotate(rotated, cosines, sines, lane < kLanes / 2);
+  rotated = rotate<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) {
     const uint32_t count = is_query ? heads.num_q_heads : heads.num_kv_heads;
@@ -228,18 +235,20 @@ struct SlotCache {
 };
 
 // A row of qkv is the heads of query, key and value, one behind the other.
-template <bool kHasNorms>
+template <bool kHasNorms, int kHeadSize = kNormedHead>
 __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint32_t num_kv_heads,
                                           const Weights& weights, const float* cos_sin_cache,
                                           const int64_t* positions, const SlotCache& cache,
                                           int next_may_begin) {
   let_next_begin(next_may_begin);
   const auto [token, lane, element, head, is_head, is_query, is_value] =
-      Part(num_q_heads, num_kv_heads);
+      Part<kHeadSize>(num_q_heads, num_kv_heads);
+  constexpr int kLanes = Part<kHeadSize>::kLanes;
   const uint32_t all_heads = num_q_heads + 2 * num_kv_heads;
 
   Vector weight;
   if constexpr (kHasNorms) {
+    static_assert(kHeadSize == kNormedHead);
     weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
   }
   const int64_t slot = __ldg(cache.slots + token);
@@ -258,7 +267,7 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
   if constexpr (kHasNorms) {
     rotated = normalize(x, weight, sum_of_squares_by_halves(x), weights.eps);
   }
-  rotated = rotate_by_floats(rotated, cosines, sines, lane < kLanes / 2);
+  rotated = rotate_by_floats<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) store(place, rotated);
   if (is_query || slot < 0 || slot == cache.reserved_slot) return;
@@ -293,20 +302,23 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
 
 // The same without norms. A row of qkv begins with the heads of the query, followed by those of the
 // key; the values may be anywhere.
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
-    rope_append_d128_bf16(const __nv_bfloat16* qkv, const __nv_bfloat16* value,
-                          const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
-                          const int64_t* slot_mapping, __nv_bfloat16* query_out,
-                          __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
-                          __nv_bfloat16* value_cache, int64_t row_size, int64_t value_stride,
-                          int64_t page_stride, int64_t slot_stride, int page_size,
-                          uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_and_append<false>(
-      {qkv, qkv + num_q_heads * fibshim::kHeadSize, value, row_size, row_size, value_stride,
-       num_q_heads, num_kv_heads},
-      {}, {cos_sin_cache, positions}, {query_out, key_out},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
-}
+#define FIBSHIM_ROPE_APPEND(head_size)                                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) rope_append_d##head_size##_bf16( \
+      const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* cos_sin_cache,    \
+      const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,             \
+      __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,                \
+      int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,            \
+      int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {            \
+    fibshim::rotate_and_append<false, head_size>(                                                  \
+        {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
+         num_kv_heads},                                                                            \
+        {}, {cos_sin_cache, positions}, {query_out, key_out},                                      \
+        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size},               \
+        next_may_begin);                                                                           \
+  }
+
+FIBSHIM_ROPE_APPEND(64)
+FIBSHIM_ROPE_APPEND(128)
 
 // In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one below zero, is not written into the
 // cache; -1: no slot is reserved.
@@ -317,24 +329,26 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                             void* value_cache, int64_t key_slot_stride, int64_t value_slot_stride,
                             int64_t reserved_slot, float eps, uint32_t num_q_heads,
                             uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_in_place_and_store<true>(qkv, num_q_heads, num_kv_heads,
-                                     {query_weight, key_weight, eps}, cos_sin_cache, positions,
-                                     {static_cast<char*>(key_cache),
-                                      static_cast<char*>(value_cache), slots, key_slot_stride,
-                                      value_slot_stride, reserved_slot},
-                                     next_may_begin);
+  fibshim::rotate_in_place_and_store<true>(
+      qkv, num_q_heads, num_kv_heads, {query_weight, key_weight, eps}, cos_sin_cache, positions,
+      {static_cast<char*>(key_cache), static_cast<char*>(value_cache), slots, key_slot_stride,
+       value_slot_stride, reserved_slot},
+      next_may_begin);
 }
 
 // The same without norms.
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
-    rope_store_d128_bf16(__nv_bfloat16* qkv, const float* cos_sin_cache, const int64_t* positions,
-                         const int64_t* slots, void* key_cache, void* value_cache,
-                         int64_t key_slot_stride, int64_t value_slot_stride, int64_t reserved_slot,
-                         uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_in_place_and_store<false>(qkv, num_q_heads, num_kv_heads, {}, cos_sin_cache,
-                                            positions,
-                                            {static_cast<char*>(key_cache),
-                                             static_cast<char*>(value_cache), slots,
-                                             key_slot_stride, value_slot_stride, reserved_slot},
-                                            next_may_begin);
-}
+#define FIBSHIM_ROPE_STORE(head_size)                                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) rope_store_d##head_size##_bf16( \
+      __nv_bfloat16* qkv, const float* cos_sin_cache, const int64_t* positions,                   \
+      const int64_t* slots, void* key_cache, void* value_cache, int64_t key_slot_stride,          \
+      int64_t value_slot_stride, int64_t reserved_slot, uint32_t num_q_heads,                     \
+      uint32_t num_kv_heads, int next_may_begin) {                                                \
+    fibshim::rotate_in_place_and_store<false, head_size>(                                         \
+        qkv, num_q_heads, num_kv_heads, {}, cos_sin_cache, positions,                             \
+        {static_cast<char*>(key_cache), static_cast<char*>(value_cache), slots, key_slot_stride,  \
+         value_slot_stride, reserved_slot},                                                       \
+        next_may_begin);                                                                          \
+  }
+
+FIBSHIM_ROPE_STORE(64)
+FIBSHIM_ROPE_STORE(128)

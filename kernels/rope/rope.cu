@@ -128,18 +128,20 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
 
 // Rotates some heads of rows that hold query, key and value, into an output that holds only these
 // heads.
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
-    rope_slice_d128_bf16(const __nv_bfloat16* qkv, __nv_bfloat16* output,
-                         const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
-                         int64_t row_stride, int64_t first, uint32_t num_heads,
-                         int next_may_begin) {
-  const fibshim::Heads out = {int64_t{num_heads} * 128, 128};
-  fibshim::let_next_begin(next_may_begin);
-  fibshim::apply_rope<__nv_bfloat16, 128, true>(qkv + first, qkv, output, output, cos_sin_cache,
-                                                positions, num_heads, 0, {row_stride, 128}, {}, out,
-                                                out);
-}
+#define FIBSHIM_SLICE(head_size)                                                                  \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) rope_slice_d##head_size##_bf16( \
+      const __nv_bfloat16* qkv, __nv_bfloat16* output, const __nv_bfloat16* cos_sin_cache,        \
+      const int64_t* positions, int64_t row_stride, int64_t first, uint32_t num_heads,            \
+      int next_may_begin) {                                                                       \
+    const fibshim::Heads out = {int64_t{num_heads} * head_size, head_size};                       \
+    fibshim::let_next_begin(next_may_begin);                                                      \
+    fibshim::apply_rope<__nv_bfloat16, head_size, true>(qkv + first, qkv, output, output,         \
+                                                        cos_sin_cache, positions, num_heads, 0,   \
+                                                        {row_stride, head_size}, {}, out, out);   \
+  }
 
+FIBSHIM_SLICE(64)
+FIBSHIM_SLICE(128)
 FIBSHIM_KERNELS(64)
 FIBSHIM_KERNELS(128)
 FIBSHIM_KERNELS(256)

@@ -22,17 +22,19 @@ from report import Report
 from sides import compare_sides, run_side
 from solutions import Kernel
 
-# Heads of query, and of key and value (config/shared/qk_rope_append/store_sizes.table).
-SIZES = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (32, 2))
-SIZES_WITHOUT_NORMS = ((24, 8), (32, 8), (40, 8), (64, 8), (16, 4), (32, 4))  # rope_store_sizes.table there
+# Heads of query, and of key and value, and their size (config/shared/qk_rope_append/store_sizes.table).
+SIZES = tuple((*heads, 128) for heads in ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (32, 2)))
+# rope_store_sizes.table there.
+SIZES_WITHOUT_NORMS = ((24, 8, 128), (32, 8, 128), (40, 8, 128), (64, 8, 128), (16, 4, 128), (32, 4, 128), (32, 8, 64), (16, 4, 64), (14, 2, 64))
 TOKENS = (1, 8, 32, 256, 512)
-HEAD, SLOTS, POSITIONS, EPS = 128, 8192, 40960, 1e-6
+SLOTS, POSITIONS, EPS = 8192, 40960, 1e-6
 RESERVED_SLOT = 0
 BLOCKS_PER_SM = {"norm": 12, "rotate": 16}  # of 128 threads, by their registers
 POINTER, INT64, UINT32 = ctypes.c_uint64, ctypes.c_int64, ctypes.c_uint32
 SYMBOLS = {"norm": "_ZN6sglang22fused_qknorm_half_warpILb1E13__nv_bfloat16EEvNS_12QKNormParamsE",
            "older norm": "_ZN6sglang17fused_qknorm_warpILl128ELb1E13__nv_bfloat16EEvNS_12QKNormParamsE",
-           "rotate": "_ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15FusedRopeParamsE"}
+           "rotate 128": "_ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15FusedRopeParamsE",
+           "rotate 64": "_ZN6sglang17fused_rope_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_15FusedRopeParamsE"}
 
 
 def structure(name, *fields):
@@ -53,63 +55,65 @@ def divided(count, by):
     return -(-count // by)
 
 
-def threads_of_a_row(kv_heads):
-    threads, part = 32, 2 * HEAD * kv_heads // 32
+def threads_of_a_row(row_bytes):
+    threads, part = 32, row_bytes // 32
     while part % 8 == 0 and 2 * part >= 64:
         threads, part = 2 * threads, part // 2
     return threads
 
 
-def definition_of(heads, kv_heads, norm):
-    return f"{'qk_rmsnorm_' if norm else ''}rope_store_r{(heads + 2 * kv_heads) * HEAD}_q{heads}_kv{kv_heads}_d{HEAD}"
+def definition_of(heads, kv_heads, head_size, norm):
+    return f"{'qk_rmsnorm_' if norm else ''}rope_store_r{(heads + 2 * kv_heads) * head_size}_q{heads}_kv{kv_heads}_d{head_size}"
 
 
 class Layer:
     memory = {}  # the caches, each an allocation of its own, as an engine's are
 
     def __init__(self, kernels, size, tokens, norm="norm"):
-        self.q_heads, self.kv_heads = size
+        self.q_heads, self.kv_heads, self.head = size
         self.tokens, self.norm_name = tokens, norm
         generator = torch.Generator(device="cuda").manual_seed(self.q_heads + self.kv_heads + tokens)
         normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
         if not self.memory:
             torch.cuda.empty_cache()
-            for heads in {heads for _, heads in SIZES}:
-                self.memory[heads] = [torch.zeros(SLOTS, heads, HEAD, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
-            angle = torch.outer(torch.arange(POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
-            self.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).cuda()
-        self.angles, self.caches = self.memory["angles"], self.memory[self.kv_heads]
-        self.rows = normal(tokens, (self.q_heads + 2 * self.kv_heads) * HEAD).to(torch.bfloat16)
+            for heads, head in {size[1:] for size in SIZES + SIZES_WITHOUT_NORMS}:
+                self.memory[heads, head] = [torch.zeros(SLOTS, heads, head, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+                angle = torch.outer(torch.arange(POSITIONS).float(), 1e6 ** -(torch.arange(head // 2) / (head // 2)))
+                self.memory[head] = torch.cat([angle.cos(), angle.sin()], -1).cuda()
+        self.angles, self.caches = self.memory[self.head], self.memory[self.kv_heads, self.head]
+        self.rows = normal(tokens, (self.q_heads + 2 * self.kv_heads) * self.head).to(torch.bfloat16)
         self.qkv = self.rows.clone()
-        self.weights = [(1 + 0.2 * normal(HEAD)).to(torch.bfloat16) for _ in range(2)]
+        self.weights = [(1 + 0.2 * normal(self.head)).to(torch.bfloat16) for _ in range(2)]
         choose = lambda most: torch.randperm(most - 1, generator=generator, device="cuda")[:tokens] + 1
         self.positions, self.slots = choose(POSITIONS), choose(SLOTS)
         self.slots[tokens // 2 + 1:] = RESERVED_SLOT if tokens < 32 else self.slots[tokens // 2 + 1:]
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
-        row_bytes, threads = 2 * HEAD * self.kv_heads, threads_of_a_row(self.kv_heads)
+        row_bytes = 2 * self.head * self.kv_heads
+        threads = threads_of_a_row(row_bytes)
         store = (f"_ZN6sglang20store_kvcache_kernelILl{row_bytes}ELl{row_bytes}ELj{threads}ELb1ElEEvNS_18StoreKVCacheParamsE")
-        symbols = {**({"norm": SYMBOLS[norm]} if norm else {}), "rotate": SYMBOLS["rotate"], "store": store}
+        symbols = {**({"norm": SYMBOLS[norm]} if norm else {}), "rotate": SYMBOLS[f"rotate {self.head}"], "store": store}
         self.kernels = {name: Kernel(kernels, symbol, [lambda value: value]) for name, symbol in symbols.items()}
         self.fill_in()
 
     def fill_in(self):
         q, heads, kv_heads, tokens = self.qkv.data_ptr(), self.q_heads, self.kv_heads, self.tokens
-        row = 2 * HEAD * (heads + 2 * kv_heads)
-        q_stride, kv_stride = (row, row) if tokens > 1 else (2 * HEAD * heads, 2 * HEAD * kv_heads)
+        head_bytes = 2 * self.head
+        row, slot = head_bytes * (heads + 2 * kv_heads), head_bytes * kv_heads
+        q_stride, kv_stride = (row, row) if tokens > 1 else (head_bytes * heads, slot)
         weights = [weight.data_ptr() for weight in self.weights]
         # The base of the key is that of the query, since SGLang numbers their heads together.
         self.params = {
             "norm": QkNormParams(q, q, q_stride // 2, kv_stride // 2, heads, kv_heads, EPS, *weights, tokens),
-            "rotate": FusedRopeParams(q, q, self.angles.data_ptr(), self.positions.data_ptr(), q_stride, kv_stride, 2 * HEAD, heads, kv_heads,
+            "rotate": FusedRopeParams(q, q, self.angles.data_ptr(), self.positions.data_ptr(), q_stride, kv_stride, head_bytes, heads, kv_heads,
                                       tokens),
-            "store": StoreParams(q + 2 * HEAD * heads, q + 2 * HEAD * (heads + kv_heads), *(cache.data_ptr() for cache in self.caches),
-                                 self.slots.data_ptr(), kv_stride, kv_stride, 2 * HEAD * kv_heads, 2 * HEAD * kv_heads, 1, tokens, SLOTS,
+            "store": StoreParams(q + head_bytes * heads, q + head_bytes * (heads + kv_heads), *(cache.data_ptr() for cache in self.caches),
+                                 self.slots.data_ptr(), kv_stride, kv_stride, slot, slot, 1, tokens, SLOTS,
                                  RESERVED_SLOT)}
-        rows, splits = tokens * (heads + kv_heads), threads_of_a_row(kv_heads) // 32
+        rows, splits = tokens * (heads + kv_heads), threads_of_a_row(slot) // 32
         warps = next((n for n in (1, 2, 4) if tokens * splits <= n * self.sms), 8)
         norm_rows = rows if self.norm_name == "older norm" else divided(rows, 2)
         self.grids = {"norm": (min(divided(norm_rows, 4), BLOCKS_PER_SM["norm"] * self.sms), (128, 1, 1)),
-                      "rotate": (min(divided(rows, 8), BLOCKS_PER_SM["rotate"] * self.sms), (128, 1, 1)),
+                      "rotate": (min(divided(rows, 1024 // self.head), BLOCKS_PER_SM["rotate"] * self.sms), (128, 1, 1)),
                       "store": (divided(tokens * splits, warps), (32, warps, 1))}
 
     def reset(self):
@@ -127,13 +131,13 @@ class Layer:
 
     def error(self):
         """Of the query's heads, from float64, rounded where SGLang rounds."""
-        x = self.rows.view(self.tokens, -1, HEAD)[:, :self.q_heads].double()
+        x = self.rows.view(self.tokens, -1, self.head)[:, :self.q_heads].double()
         if self.norm_name:
             x = (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).bfloat16().double()
         cos, sin = self.angles[self.positions].double().unsqueeze(1).chunk(2, -1)
         a, b = x.chunk(2, -1)
         exact = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-        return (self.qkv.view(self.tokens, -1, HEAD)[:, :self.q_heads].double() - exact).abs().mean().item()
+        return (self.qkv.view(self.tokens, -1, self.head)[:, :self.q_heads].double() - exact).abs().mean().item()
 
 
 def child(args):
@@ -143,7 +147,7 @@ def child(args):
     for _ in range(20):
         warm @ warm
     del warm
-    cases = [(size, tokens, "norm") for size in SIZES for tokens in TOKENS] + [((32, 8), 8, "older norm")]
+    cases = [(size, tokens, "norm") for size in SIZES for tokens in TOKENS] + [((32, 8, 128), 8, "older norm")]
     cases += [(size, tokens, None) for size in SIZES_WITHOUT_NORMS for tokens in TOKENS]
     for size, tokens, norm in cases:
         layer = Layer(args.kernels, size, tokens, norm)

@@ -213,6 +213,13 @@ _ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15Fuse
 extern "C" __global__ void
 _ZN6sglang20store_kvcache_kernelILl2048ELl2048ELj128ELb1ElEEvNS_18StoreKVCacheParamsE(
     StoreCacheParams) {}
+// Of heads of 64.
+extern "C" __global__ void
+_ZN6sglang17fused_rope_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_15FusedRopeParamsE(
+    FusedRopeParams) {}
+extern "C" __global__ void
+_ZN6sglang20store_kvcache_kernelILl256ELl256ELj32ELb1ElEEvNS_18StoreKVCacheParamsE(
+    StoreCacheParams) {}
 
 // vLLM's kernels that route tokens to 128 and to 8 experts.
 #define TOP_K_GATING(experts, type) \

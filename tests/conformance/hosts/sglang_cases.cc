@@ -13,8 +13,13 @@ constexpr char kRotate[] =
     "_ZN6sglang17fused_rope_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_15FusedRopeParamsE";
 constexpr char kStore[] =
     "_ZN6sglang20store_kvcache_kernelILl2048ELl2048ELj128ELb1ElEEvNS_18StoreKVCacheParamsE";
+constexpr char kRotate64[] =
+    "_ZN6sglang17fused_rope_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_15FusedRopeParamsE";
+constexpr char kStore256[] =
+    "_ZN6sglang20store_kvcache_kernelILl256ELl256ELj32ELb1ElEEvNS_18StoreKVCacheParamsE";
 constexpr char kOne[] = "qk_rope_store_d128_bf16";
 constexpr char kWithoutNorms[] = "rope_store_d128_bf16";
+constexpr char kWithoutNorms64[] = "rope_store_d64_bf16";
 
 struct Norm {
   CUdeviceptr query, key_base;
@@ -37,25 +42,33 @@ struct Store {
 };
 static_assert(sizeof(Norm) == 72 && sizeof(Rotation) == 72 && sizeof(Store) == 104);
 
+struct SglangModel {
+  uint32_t heads = 32, kv_heads = 8;
+  int64_t head_size = 128;
+};
+
 // The parameters of a layer's launches, as SGLang fills them in.
 struct SglangLayer {
-  explicit SglangLayer(const Gpu& on, uint32_t token_count = 3)
+  explicit SglangLayer(const Gpu& on, uint32_t token_count = 3, const SglangModel& model = {})
       : gpu(on), module(on.load_module()) {
     const CUdeviceptr qkv = device_memory(size_t{16} << 20) + (4 << 20);
     const CUdeviceptr weights = device_memory(1 << 20);
     const CUdeviceptr positions = weights + 4096;
     const CUdeviceptr slots = weights + 16384;
     const CUdeviceptr caches = device_memory(size_t{8} << 20);
-    constexpr uint32_t kHeads = 32, kKvHeads = 8;
+    const auto [heads, kv_heads, head_size] = model;
+    const int64_t head_bytes = 2 * head_size, slot_bytes = head_bytes * kv_heads;
     // For a single row PyTorch states the view's own stride.
-    const int64_t row = 2 * 128 * (kHeads + 2 * kKvHeads);
-    const auto stride_of = [&](int64_t heads) { return token_count == 1 ? 2 * 128 * heads : row; };
+    const int64_t row = head_bytes * (heads + 2 * kv_heads);
+    const auto stride_of = [&](int64_t count) {
+      return token_count == 1 ? head_bytes * count : row;
+    };
     norm = {qkv,
             qkv,
-            stride_of(kHeads) / 2,
-            stride_of(kKvHeads) / 2,
-            kHeads,
-            kKvHeads,
+            stride_of(heads) / 2,
+            stride_of(kv_heads) / 2,
+            heads,
+            kv_heads,
             1e-6f,
             weights,
             weights + 256,
@@ -64,21 +77,21 @@ struct SglangLayer {
                 qkv,
                 device_memory(1 << 20),
                 positions,
-                stride_of(kHeads),
-                stride_of(kKvHeads),
-                2 * 128,
-                kHeads,
-                kKvHeads,
+                stride_of(heads),
+                stride_of(kv_heads),
+                head_bytes,
+                heads,
+                kv_heads,
                 token_count};
-    store = {qkv + 2 * 128 * kHeads,
-             qkv + 2 * 128 * (kHeads + kKvHeads),
+    store = {qkv + head_bytes * heads,
+             qkv + head_bytes * (heads + kv_heads),
              caches,
              caches + (4 << 20),
              slots,
-             stride_of(kKvHeads),
-             stride_of(kKvHeads),
-             2048,
-             2048,
+             stride_of(kv_heads),
+             stride_of(kv_heads),
+             slot_bytes,
+             slot_bytes,
              1,
              token_count,
              1024,
@@ -102,9 +115,9 @@ struct SglangLayer {
     launch(norm_name, &norm);
     without_norms();
   }
-  void without_norms() {
-    launch(kRotate, &rotation);
-    launch(kStore, &store);
+  void without_norms(const char* rotate_name = kRotate, const char* store_name = kStore) {
+    launch(rotate_name, &rotation);
+    launch(store_name, &store);
   }
 
   const Gpu& gpu;
@@ -119,14 +132,15 @@ void run_all(const Gpu& gpu, SglangLayer layer) {
 }
 
 // The kernel's first arguments must be these pointers, then two strides and the reserved slot; its grid that of three tokens
-// and 48 heads. Returns where its other arguments begin.
+// and as many blocks for their heads. Returns where its other arguments begin.
 template <size_t kCount>
-size_t check_arguments(const SimcudaLaunch& launch, const CUdeviceptr (&pointers)[kCount]) {
+size_t check_arguments(const SimcudaLaunch& launch, const CUdeviceptr (&pointers)[kCount],
+                       int64_t slot_bytes = 2048, uint32_t blocks = 6) {
   CHECK(memcmp(launch.params, pointers, sizeof pointers) == 0);
-  const int64_t strides_and_slot[] = {2048, 2048, 0};
+  const int64_t strides_and_slot[] = {slot_bytes, slot_bytes, 0};
   CHECK(memcmp(launch.params + sizeof pointers, strides_and_slot, sizeof strides_and_slot) == 0);
   EXPECT_EQUAL(3, launch.grid[0]);
-  EXPECT_EQUAL(6, launch.grid[1]);
+  EXPECT_EQUAL(blocks, launch.grid[1]);
   return sizeof pointers + sizeof strides_and_slot;
 }
 
@@ -173,6 +187,29 @@ GPU_CASE(rewrite_of_sglang_rope_and_store) {
   EXPECT_EQUAL(2, ran(kWithoutNorms));
   EXPECT_EQUAL(1, ran(kStore));
   state({}, {.hit = 2, .untracked = 2, .absorbed = 2});
+}
+
+// Of 14 and 2 heads of 64: two blocks, each with room for 16.
+GPU_CASE(rewrite_of_sglang_rope_and_store_of_64) {
+  SglangLayer layer(gpu, 3, {14, 2, 64});
+  run_captured(gpu, [&] { layer.without_norms(kRotate64, kStore256); });
+  const SimcudaLaunch last = last_launch(kWithoutNorms64);
+  const CUdeviceptr given[] = {layer.rotation.query,     layer.rotation.angles,
+                               layer.rotation.positions, layer.store.slots,
+                               layer.store.key_cache,    layer.store.value_cache};
+  const size_t scalars = check_arguments(last, given, 256, 2);
+  EXPECT_EQUAL(14, param_at<int32_t>(last, scalars));
+  EXPECT_EQUAL(2, param_at<int32_t>(last, scalars + 4));
+  SglangLayer key_elsewhere = layer, wider = layer;
+  key_elsewhere.store.key += 128;
+  wider.rotation.head_stride = 256;
+  for (SglangLayer* const other : {&key_elsewhere, &wider}) {
+    run_captured(gpu, [&] { other->without_norms(kRotate64, kStore256); });
+  }
+  run_captured(gpu, [&] { layer.without_norms(kRotate64, kStore); });  // another row in the cache
+  EXPECT_EQUAL(1, ran(kWithoutNorms64));
+  EXPECT_EQUAL(2, ran(kStore256));
+  state({}, {.hit = 1, .untracked = 6, .absorbed = 1});
 }
 
 // One of the three uses other memory, more or less of it, or other sizes: all stay, or the norm alone.
