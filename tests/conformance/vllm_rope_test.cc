@@ -24,16 +24,26 @@ json image_list(const std::string& image) {
   return json::array({json::parse(result.out)["files"][0]["image"]});
 }
 
+// The ends of the patterns' labels.
+struct Rotated {
+  const char* query;
+  const char* key;
+  const char* both;
+};
+constexpr Rotated kOf128 = {"r6144-o0-n32", "r6144-o4096-n8", "both-append-r6144"};
+constexpr Rotated kOf64 = {"r3072-o0-n32-d64", "r3072-o2048-n8-d64", "both-append-r3072-d64"};
+
 // config/vllm, whose patterns know conform.fatbin's kernels as the rotation of the query heads and that of both, and
 // conform_other.fatbin's as that of the key heads.
-std::string config_for_host() {
+std::string config_for_host(const Rotated& rotated) {
   const std::string folder = make_temporary_dir() + "/vllm";
   fs::copy(build_dir() + "/config/vllm", folder, fs::copy_options::recursive);
-  const std::string single = folder + "/patterns/vllm-inductor-rope-r6144-";
-  const json of_query = read_json(single + "o0-n32.json")["match"]["image"];
-  const json of_key = read_json(single + "o4096-n8.json")["match"]["image"];
-  const json of_both = read_json(
-      folder + "/patterns/vllm-inductor-rope-both-append-r6144.json")["match"][0]["image"];
+  const auto pattern_of = [&](const std::string& label) {
+    return read_json(folder + "/patterns/vllm-inductor-rope-" + label + ".json")["match"];
+  };
+  const json of_query = pattern_of(rotated.query)["image"];
+  const json of_key = pattern_of(rotated.key)["image"];
+  const json of_both = pattern_of(rotated.both)[0]["image"];
   const json query_image = image_list("conform.fatbin");
   const json key_image = image_list("conform_other.fatbin");
   const auto exchange = [&](json* match) {
@@ -55,11 +65,11 @@ std::string config_for_host() {
   return folder;
 }
 
-void expect_holds(const char* name) {
+void expect_holds(const char* name, const Rotated& rotated = kOf128) {
   if (is_real_driver())
     GTEST_SKIP() << "it asks the simulated driver how a launch or a call looked";
   const HostRun run({"conform", name},
-                    {{"FIBSHIM_CONFIG", config_for_host()}, {"SIMCUDA_LOG", ""}});
+                    {{"FIBSHIM_CONFIG", config_for_host(rotated)}, {"SIMCUDA_LOG", ""}});
   run.expect_holds(0);
   run.expect_all_executed();
 }
@@ -67,6 +77,8 @@ void expect_holds(const char* name) {
 TEST(RewriteOfVllmRope, RunsAsOne) { expect_holds("rewrite_of_vllm_rope"); }
 
 TEST(RewriteOfVllmRope, OfBothRunsAsOne) { expect_holds("rewrite_of_vllm_rope_both"); }
+
+TEST(RewriteOfVllmRope, OfHeadsOf64RunsAsOne) { expect_holds("rewrite_of_vllm_rope_of_64", kOf64); }
 
 TEST(RewriteOfVllmRope, NeedsItsTies) { expect_holds("rewrite_of_vllm_rope_needs_its_ties"); }
 

@@ -73,20 +73,21 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
 # PyTorch of vLLM 0.20 and 0.25, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
-# queries and keys by torch.compile alone the heads of 128, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server).
+# queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server).
 TORCH = ("2.11.0", "2.14.0")
 MODELS = (
-    "2048:1e-5:8192:0:0:1:16384",  # Llama-3.2-1B
-    "2048:1e-6:6144:0:0:1:16384",  # Qwen3-1.7B
-    "3072:1e-5:8192:24:8:131072:16384", "3072:1e-5:8192:24:8:131072:8192",  # Llama-3.2-3B
-    "3072:1e-6:8192:0:0:1:16384",
-    *(f"4096:1e-5:14336:32:8:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
-    "4096:1e-6:12288:0:0:1:16384",  # Qwen3-8B
-    "5120:1e-5:13824:40:8:32768:16384", "5120:1e-5:13824:40:8:32768:8192",  # Qwen2.5-14B
-    "5120:1e-6:17408:0:0:1:16384", "5120:1e-6:25600:0:0:1:16384",  # Qwen3-14B, Qwen3-32B
-    "5120:1e-6:27648:0:0:1:16384",  # Qwen2.5-32B
-    *(f"8192:1e-5:28672:64:8:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
-    "8192:1e-6:29568:0:0:1:16384",  # Qwen2.5-72B
+    "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-5:8192:32:8:64:131072:8192",  # Llama-3.2-1B
+    *(f"896:1e-6:4864:14:2:64:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2-0.5B, Qwen2.5-0.5B
+    "2048:1e-6:6144:0:0:128:1:16384",  # Qwen3-1.7B
+    "3072:1e-5:8192:24:8:128:131072:16384", "3072:1e-5:8192:24:8:128:131072:8192",  # Llama-3.2-3B
+    "3072:1e-6:8192:0:0:128:1:16384",
+    *(f"4096:1e-5:14336:32:8:128:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
+    "4096:1e-6:12288:0:0:128:1:16384",  # Qwen3-8B
+    "5120:1e-5:13824:40:8:128:32768:16384", "5120:1e-5:13824:40:8:128:32768:8192",  # Qwen2.5-14B
+    "5120:1e-6:17408:0:0:128:1:16384", "5120:1e-6:25600:0:0:128:1:16384",  # Qwen3-14B, Qwen3-32B
+    "5120:1e-6:27648:0:0:128:1:16384",  # Qwen2.5-32B
+    *(f"8192:1e-5:28672:64:8:128:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
+    "8192:1e-6:29568:0:0:128:1:16384",  # Qwen2.5-72B
 )
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1")
@@ -423,13 +424,16 @@ def inductor():
               [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())])
     write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]
-    slices = [((row, first, heads), of) for (row, q_heads, kv_heads), of in queries.items() for first, heads in ((0, q_heads),)]
-    slices += [((row, 128 * q_heads, kv_heads), of) for (row, q_heads, kv_heads), of in keys.items()]
-    write("inductor_rope", "row first heads codes", sorted(slices))
-    write("inductor_rope_append", "row order query key q_heads kv_heads first_codes second_codes",
-          [((row, order, query, 1 - query, q_heads, kv_heads), *((queries[row, q_heads, kv_heads], keys[row, q_heads, kv_heads])[::1 - 2 * query]))
-           for row, q_heads, kv_heads in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
-    write("inductor_rope_both_append", "row q_heads kv_heads codes", sorted(codes["rope_both"].items()))
+    label = lambda head: "-" if head == 128 else f"-d{head}"
+    slices = [((row, 0, q_heads, head, label(head)), of) for (row, q_heads, _, head), of in queries.items()]
+    slices += [((row, head * q_heads, kv_heads, head, label(head)), of) for (row, q_heads, kv_heads, head), of in keys.items()]
+    write("inductor_rope", "row first heads head_size label codes", sorted(slices))
+    write("inductor_rope_append", "row order query key q_heads kv_heads head_size label first_codes second_codes",
+          [((row, order, query, 1 - query, q_heads, kv_heads, head, label(head)),
+            *((queries[row, q_heads, kv_heads, head], keys[row, q_heads, kv_heads, head])[::1 - 2 * query]))
+           for row, q_heads, kv_heads, head in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
+    write("inductor_rope_both_append", "row q_heads kv_heads head_size label codes",
+          [((*sizes, label(sizes[-1])), of) for sizes, of in sorted(codes["rope_both"].items())])
 
 
 def sgl_sampling():

@@ -1,6 +1,6 @@
 """What torch.compile makes in vLLM's default mode between two attentions: norms of sums, silu·mul, rotary embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:POSITIONS:TOKENS...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
@@ -36,7 +36,7 @@ from torch._inductor.runtime.hints import DeviceProperties
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 
-HEAD = 128
+LEAST_HIDDEN = 2048  # no folder has the norms of shorter rows
 PROPERTIES = {"type": "cuda", "index": 0, "multi_processor_count": 132, "cc": 90, "major": 9, "regs_per_multiprocessor": 65536,
               "max_threads_per_multi_processor": 2048, "max_threads_per_block": 1024, "warp_size": 32}
 
@@ -97,8 +97,9 @@ def norm_of_sum(x, residual, weight, eps):
 
 def rotate(x, cos_sin):
     cos, sin = (part.unsqueeze(-2).to(x.dtype) for part in cos_sin.chunk(2, dim=-1))
-    heads = x.view(x.shape[0], -1, HEAD)
-    rotated, rest = heads[..., :HEAD], heads[..., HEAD:]
+    head = cos_sin.shape[-1]
+    heads = x.view(x.shape[0], -1, head)
+    rotated, rest = heads[..., :head], heads[..., head:]
     first, second = torch.chunk(rotated, 2, dim=-1)
     rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
@@ -116,7 +117,7 @@ def between_attentions(model, is_last):
             return x
         if not model["q_heads"]:
             return x, residual
-        q, k, v = F.linear(x, qkv_weight).split([HEAD * model["q_heads"], *[HEAD * model["kv_heads"]] * 2], dim=-1)
+        q, k, v = F.linear(x, qkv_weight).split([model["head"] * model["q_heads"], *[model["head"] * model["kv_heads"]] * 2], dim=-1)
         cos_sin = cache.index_select(0, positions.flatten())
         return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
 
@@ -124,9 +125,9 @@ def between_attentions(model, is_last):
 
 
 def generated_code(model, is_last):
-    hidden, width, tokens = model["hidden"], model["width"], model["tokens"]
-    q_heads = model["q_heads"] or hidden // HEAD
-    row = HEAD * (q_heads + 2 * model["kv_heads"])
+    hidden, width, tokens, head = model["hidden"], model["width"], model["tokens"], model["head"]
+    q_heads = model["q_heads"] or hidden // head
+    row = head * (q_heads + 2 * model["kv_heads"])
     found = []
 
     def keep(graph):
@@ -138,8 +139,8 @@ def generated_code(model, is_last):
     torch._dynamo.reset()
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensor = lambda *shape, dtype=torch.bfloat16: torch.empty(*shape, dtype=dtype, device="cuda")
-        inputs = [tensor(tokens, q_heads, HEAD), tensor(tokens, hidden), tensor(hidden, q_heads * HEAD), tensor(hidden), tensor(2 * width, hidden),
-                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(tokens, dtype=torch.int64), tensor(model["positions"], HEAD)]
+        inputs = [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
+                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(tokens, dtype=torch.int64), tensor(model["positions"], head)]
         for place in (0, 1, 8):  # what has the tokens
             torch._dynamo.mark_dynamic(inputs[place], 0)
         try:
@@ -174,9 +175,9 @@ def kind_of(name, source, model):
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_fused_add_rms_norm_{number}"
     if "silu" in name:
         return "silu_and_mul", {"width": model["width"]}, name
-    first = HEAD * model["q_heads"]
-    row = first + 2 * HEAD * model["kv_heads"]
-    sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "positions": model["positions"]}
+    first = model["head"] * model["q_heads"]
+    row = first + 2 * model["head"] * model["kv_heads"]
+    sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "head": model["head"], "positions": model["positions"]}
     if len(pointers) == 5:
         is_query_first = source.find(f"({first} + ") > source.find("elif pid < ") > 0
         return "rope_both" if is_query_first else None, sizes, name
@@ -186,6 +187,8 @@ def kind_of(name, source, model):
 def compile_kernels(text, model, out, index):
     for name, source in re.findall(r"(\w+) = async_compile\.triton\('\w+', '''(.*?)'''", text, re.DOTALL):
         kind, sizes, known_as = kind_of(name, source, model)
+        if model["hidden"] < LEAST_HIDDEN and not (kind or "").startswith("rope"):
+            continue
         if kind is None:
             raise ValueError(f"{name} is no kernel that is known here: {source}")
         stem = "-".join([kind, *(str(size) for size in sizes.values())])
@@ -222,7 +225,7 @@ def main():
     torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
     index = []
     for words in sys.argv[2:]:
-        names = ("hidden", "eps", "width", "q_heads", "kv_heads", "positions", "tokens")
+        names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, words.split(":"), strict=True)}
         for is_last in (False, True):
             compile_kernels(generated_code(model, is_last), model, out, index)

@@ -23,7 +23,6 @@ from solutions import Kernel, load_folder
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 JUDGED = (1, 3, 77, 1024)
-HEAD = 128
 NOISE = 1.03  # what times of the same kernel differ by
 
 
@@ -60,17 +59,18 @@ class Case:
             gate, up = x.double().chunk(2, -1)
             self.exact = [torch.nn.functional.silu(gate) * up]
         else:
-            first, heads = (0, sizes["q_heads"]) if kind == "rope_query" else (HEAD * sizes["q_heads"], sizes["kv_heads"])
-            self.definition = f"rope_slice_r{sizes['row']}_o{first}_n{heads}_d{HEAD}"
-            qkv, cache = normal(rows, sizes["row"]), normal(positions, HEAD)
+            head = sizes["head"]
+            first, heads = (0, sizes["q_heads"]) if kind == "rope_query" else (head * sizes["q_heads"], sizes["kv_heads"])
+            self.definition = f"rope_slice_r{sizes['row']}_o{first}_n{heads}_d{head}"
+            qkv, cache = normal(rows, sizes["row"]), normal(positions, head)
             places = torch.randint(positions, (rows,), generator=generator, device="cuda")
-            self.outputs = [torch.empty(rows, heads * HEAD, dtype=qkv.dtype, device="cuda")]
-            self.originals = [qkv, places, cache, self.outputs[0], rows * heads * HEAD]
+            self.outputs = [torch.empty(rows, heads * head, dtype=qkv.dtype, device="cuda")]
+            self.originals = [qkv, places, cache, self.outputs[0], rows * heads * head]
             self.arguments = {"qkv": qkv, "output": self.outputs[0], "cos_sin_cache": cache, "positions": places, "row_stride": sizes["row"],
                               "first": first, "head_count": heads, "nnz": rows}
-            self.axes, self.elements, self.moved = {"nnz": rows, "max_seq_len": positions}, rows * heads * HEAD, 4 * rows * heads * HEAD
+            self.axes, self.elements, self.moved = {"nnz": rows, "max_seq_len": positions}, rows * heads * head, 4 * rows * heads * head
             cos, sin = cache.double()[places].unsqueeze(1).chunk(2, -1)
-            a, b = qkv[:, first:first + heads * HEAD].double().view(rows, heads, HEAD).chunk(2, -1)
+            a, b = qkv[:, first:first + heads * head].double().view(rows, heads, head).chunk(2, -1)
             self.exact = [torch.cat([a * cos - b * sin, b * cos + a * sin], -1).view(rows, -1)]
 
     def prepare(self):

@@ -3,8 +3,8 @@
 
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE] [WHAT...]
 
-KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope; all, if left
-out. In place of the two kernels of rope that torch.compile makes are two like them, by Triton, whose code the folder is told.
+KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64; all, if left
+out. In place of the two kernels of rope and rope-64 that torch.compile makes are two like them, by Triton, whose code the folder is told.
 Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
 are from what float64 says; timed are replayed graphs. A rewrite must be made wherever it can be, must not be further from float64
 than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's.
@@ -111,7 +111,7 @@ class Heads:
         import torch
         for heads in {heads for _, heads in cls.sizes}:
             cls.memory[heads] = torch.zeros(cls.PAGES, 2, cls.PAGE, heads, cls.HEAD, dtype=dtype, device="cuda")
-        angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
+        angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(cls.HEAD // 2) / (cls.HEAD // 2)))
         cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
 
     def __init__(self, size, rows, dtype, _):
@@ -192,7 +192,7 @@ class Rotation(Heads):
         cls.kernel = cls.kernel or make_rotation()
         block = 512
         return cls.kernel[(-(-out.numel() // block),)](qkv, positions, angles, out, out.numel(), ROW=qkv.shape[1], FIRST=first,
-                                                       HEADS=out.shape[1], XBLOCK=block)
+                                                       HEADS=out.shape[1], HEAD=cls.HEAD, XBLOCK=block)
 
     def run(self):
         self.make_outputs()
@@ -211,7 +211,14 @@ class Rotation(Heads):
         for row, first, heads in cls.parts():
             qkv, out = (torch.zeros(2, *shape, dtype=torch.bfloat16, device="cuda") for shape in ((row,), (heads, cls.HEAD)))
             compiled = cls.rotate(qkv, positions, angles, out, first)
-            pathlib.Path(folder, f"r{row}-o{first}-n{heads}.cubin").write_bytes(compiled.asm["cubin"])
+            label = "" if cls.HEAD == 128 else f"-d{cls.HEAD}"
+            pathlib.Path(folder, f"r{row}-o{first}-n{heads}{label}.cubin").write_bytes(compiled.asm["cubin"])
+
+
+class SmallRotation(Rotation):
+    sizes = ((32, 8), (14, 2))
+    memory = {}
+    HEAD = 64
 
 
 def make_rotation():
@@ -220,19 +227,19 @@ def make_rotation():
 
     @triton.jit
     def triton_poi_fused_1(in_ptr0, in_ptr1, in_ptr2, out_ptr0, xnumel, ROW: tl.constexpr, FIRST: tl.constexpr,
-                           HEADS: tl.constexpr, XBLOCK: tl.constexpr):
+                           HEADS: tl.constexpr, HEAD: tl.constexpr, XBLOCK: tl.constexpr):
         xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
         xmask = xindex < xnumel
-        x0 = xindex % 128
-        x1 = xindex // 128 % HEADS
-        x2 = xindex // (128 * HEADS)
-        head = in_ptr0 + FIRST + 128 * x1 + ROW * x2
-        angle = in_ptr2 + x0 % 64 + 128 * tl.load(in_ptr1 + x2, xmask)
+        x0 = xindex % HEAD
+        x1 = xindex // HEAD % HEADS
+        x2 = xindex // (HEAD * HEADS)
+        head = in_ptr0 + FIRST + HEAD * x1 + ROW * x2
+        angle = in_ptr2 + x0 % (HEAD // 2) + HEAD * tl.load(in_ptr1 + x2, xmask)
         own = tl.load(head + x0, xmask).to(tl.float32)
-        other = tl.load(head + (x0 + 64) % 128, xmask).to(tl.float32)
+        other = tl.load(head + (x0 + HEAD // 2) % HEAD, xmask).to(tl.float32)
         cos = tl.load(angle, xmask).to(tl.float32)
-        sin = tl.load(angle + 64, xmask).to(tl.float32)
-        rotated = tl.where(x0 < 64, own * cos - other * sin, own * cos + other * sin)
+        sin = tl.load(angle + HEAD // 2, xmask).to(tl.float32)
+        rotated = tl.where(x0 < HEAD // 2, own * cos - other * sin, own * cos + other * sin)
         tl.store(out_ptr0 + xindex, rotated.to(tl.bfloat16), xmask)
 
     return triton_poi_fused_1
@@ -253,7 +260,7 @@ def quantize(q, x, scale, per_token):
 
 
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
-        "qk": (Heads, False), "rope": (Rotation, False)}
+        "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False)}
 
 
 def described(what, size, rows):
@@ -336,7 +343,8 @@ def main():
     args = parser.parse_intermixed_args()
     args.what = args.what or list(WHAT)
     if args.compile:
-        return Rotation.compile(args.compile)
+        Rotation.compile(args.compile)
+        return SmallRotation.compile(args.compile)
     if args.child:
         return child(args)
     build = args.build.resolve()
@@ -344,7 +352,7 @@ def main():
         single, whole = os.path.join(folder, "single/vllm"), os.path.join(folder, "whole/vllm")
         for copy in (single, whole):
             shutil.copytree(build / "config/vllm", copy)
-        if "rope" in args.what:
+        if {"rope", "rope-64"} & set(args.what):
             tell_codes(args, (single, whole))
         for pattern in pathlib.Path(single, "patterns").glob("*.json"):
             if isinstance(json.loads(pattern.read_text())["match"], list):

@@ -117,8 +117,6 @@ VllmLayer make_layer(const Gpu& gpu) {
 
 // The launches of an attention layer with norms of its heads, before attention.
 struct Attention {
-  static constexpr int64_t kHead = 128;
-
   explicit Attention(const Gpu& on) : gpu(on), module(on.load_module()) {
     qkv = device_memory(size_t{32} << 20);
     query = qkv + (8 << 20);
@@ -131,29 +129,29 @@ struct Attention {
 
   // For a single row PyTorch states the view's own stride.
   int64_t stride_of(int64_t heads) const {
-    return (tokens == 1 ? heads : q_heads + 2 * kv_heads) * kHead;
+    return (tokens == 1 ? heads : q_heads + 2 * kv_heads) * head_size;
   }
   CUdeviceptr row_of(int64_t head) const {
-    return qkv + static_cast<CUdeviceptr>(2 * head * kHead);
+    return qkv + static_cast<CUdeviceptr>(2 * head * head_size);
   }
 
   void norm(CUdeviceptr to, CUdeviceptr from, int64_t heads, float eps = 1e-6f) const {
     launch_kernel(gpu, gpu.function(module, kRmsNorm), tokens * static_cast<unsigned>(heads), to,
-                  from, kHead, stride_of(heads), int64_t{0}, heads, int64_t{0}, weights, int64_t{0},
-                  eps, static_cast<int>(tokens * heads), static_cast<int>(kHead));
+                  from, head_size, stride_of(heads), int64_t{0}, heads, int64_t{0}, weights,
+                  int64_t{0}, eps, static_cast<int>(tokens * heads), static_cast<int>(head_size));
   }
   void rotate(CUdeviceptr rotated_query, bool is_inverse = false) const {
     launch_kernel(gpu, gpu.function(module, kRotary), tokens, positions, rotated_query, key, angles,
-                  static_cast<int>(kHead), q_heads * kHead, kv_heads * kHead, kHead,
-                  static_cast<int>(q_heads), static_cast<int>(kv_heads), static_cast<int>(kHead),
-                  int64_t{0}, is_inverse);
+                  static_cast<int>(head_size), q_heads * head_size, kv_heads * head_size, head_size,
+                  static_cast<int>(q_heads), static_cast<int>(kv_heads),
+                  static_cast<int>(head_size), int64_t{0}, is_inverse);
   }
   void append(CUdeviceptr from, unsigned count) const {
     launch_kernel(gpu, gpu.function(module, kReshapeAndCache), count, from,
-                  row_of(q_heads + kv_heads), cache, cache + 2 * 16 * kv_heads * kHead, slots,
-                  2 * 16 * kv_heads * kHead, kv_heads * kHead, kHead, kv_heads * kHead,
-                  stride_of(kv_heads), static_cast<int>(kv_heads), static_cast<int>(kHead), 16,
-                  CUdeviceptr{0}, CUdeviceptr{0}, 1);
+                  row_of(q_heads + kv_heads), cache, cache + 2 * 16 * kv_heads * head_size, slots,
+                  2 * 16 * kv_heads * head_size, kv_heads * head_size, head_size,
+                  kv_heads * head_size, stride_of(kv_heads), static_cast<int>(kv_heads),
+                  static_cast<int>(head_size), 16, CUdeviceptr{0}, CUdeviceptr{0}, 1);
   }
   void all() const {
     norm(query, row_of(0), q_heads);
@@ -165,7 +163,7 @@ struct Attention {
   const Gpu& gpu;
   CUmodule module;
   unsigned tokens = 3;
-  int64_t q_heads = 16, kv_heads = 8;
+  int64_t q_heads = 16, kv_heads = 8, head_size = 128;
   CUdeviceptr qkv = 0, query = 0, key = 0, weights = 0, positions = 0, slots = 0, angles = 0,
               cache = 0;
 };
@@ -199,8 +197,8 @@ struct CompiledAttention : Attention {
   void rotate_both() const {
     launch_kernel(gpu, gpu.function(module, "triton_poi_fused_3"),
                   tokens * static_cast<unsigned>(q_heads + kv_heads) / 4, qkv, positions, angles,
-                  query, key, static_cast<int>(tokens * q_heads * kHead),
-                  static_cast<int>(tokens * kv_heads * kHead), CUdeviceptr{0}, CUdeviceptr{0});
+                  query, key, static_cast<int>(tokens * q_heads * head_size),
+                  static_cast<int>(tokens * kv_heads * head_size), CUdeviceptr{0}, CUdeviceptr{0});
   }
 
   CUmodule other_module;
@@ -210,7 +208,7 @@ struct CompiledAttention : Attention {
   void rotate(CUfunction kernel, CUdeviceptr from, CUdeviceptr of, CUdeviceptr by, CUdeviceptr to,
               int64_t heads) const {
     launch_kernel(gpu, kernel, tokens * static_cast<unsigned>(heads) / 4, from, of, by, to,
-                  static_cast<int>(tokens * heads * kHead), CUdeviceptr{0}, CUdeviceptr{0});
+                  static_cast<int>(tokens * heads * head_size), CUdeviceptr{0}, CUdeviceptr{0});
   }
 };
 
@@ -550,6 +548,39 @@ GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   EXPECT_EQUAL(0, ran("rope_append_d128_bf16"));
   EXPECT_EQUAL(1, ran("triton_poi_fused_2"));
   state({}, {.hit = 23, .where = 1});
+}
+
+// 32 and 8 heads of 64, with one kernel for query and key, or with two.
+GPU_CASE(rewrite_of_vllm_rope_of_64) {
+  CompiledAttention layer(gpu);
+  layer.head_size = 64;
+  const auto both = [&](const CompiledAttention& one) {
+    one.rotate_both();
+    one.append(one.key, one.tokens);
+  };
+  run_captured(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { both(layer); });
+  EXPECT_EQUAL(2, ran("rope_append_d64_bf16"));
+  const SimcudaLaunch last = last_launch("rope_append_d64_bf16");
+  const CUdeviceptr given[] = {layer.qkv,       layer.row_of(40), layer.angles,
+                               layer.positions, layer.slots,      layer.query,
+                               layer.key,       layer.cache,      layer.cache + 16384};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t sizes[] = {48 * 64, 48 * 64, 2 * 16 * 8 * 64, 8 * 64};
+  CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(3, last.grid[1]);  // of 16 heads each
+  // Heads of 128 in the cache: those of the query and of the key are replaced by themselves.
+  CompiledAttention larger = layer;
+  run_captured(gpu, [&] {
+    layer.rotate_query();
+    layer.rotate_key();
+    larger.head_size = 128;
+    larger.append(larger.key, larger.tokens);
+  });
+  EXPECT_EQUAL(2, ran("rope_slice_d64_bf16"));
+  EXPECT_EQUAL(2, ran("rope_append_d64_bf16"));
+  state({}, {.hit = 5, .absorbed = 3});
 }
 
 GPU_CASE(rewrite_of_vllm_rope_both) {
