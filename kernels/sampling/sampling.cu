@@ -393,6 +393,12 @@ struct Row {
     *above_high = {__shfl_sync(kEveryLane, sum, 1), __shfl_sync(kEveryLane, count, 3)};
   }
 
+  // As CUB adds up a thread's floats, and what is more than a float: a value and a count.
+  static __device__ float sum_of_four(const float (&values)[4]) {
+    if (filter == Filter::kTopP) return (values[0] + values[1]) + (values[2] + values[3]);
+    return values[0] + values[1] + values[2] + values[3];
+  }
+
   // The same, chunk by chunk. Where draw() puts its sums are those of the two limits.
   __device__ void add_up_by_chunks(float low, float high, Above* above_low, Above* above_high) {
     int count_low = 0, count_high = 0;
@@ -403,12 +409,14 @@ struct Row {
         float4 part{};
         if (first + i < chunks) part = own[(first + i) * kThreads];
         const float values[4] = {part.x, part.y, part.z, part.w};
-        sums_low[i] = sums_high[i] = 0;
+        float kept_low[4] = {}, kept_high[4] = {};
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          if (is_kept(values[j], low)) sums_low[i] += values[j], ++count_low;
-          if (is_kept(values[j], high)) sums_high[i] += values[j], ++count_high;
+          if (is_kept(values[j], low)) kept_low[j] = values[j], ++count_low;
+          if (is_kept(values[j], high)) kept_high[j] = values[j], ++count_high;
         }
+        sums_low[i] = sum_of_four(kept_low);
+        sums_high[i] = sum_of_four(kept_high);
       }
       send_sums(first, sums_low, sums_high);
     }
