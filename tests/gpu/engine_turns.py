@@ -71,7 +71,8 @@ def report(engine, mode, result, totals, ours, known, first_phase, layers, is_ap
         before, after = off[phase]["kernels"], on[phase]["kernels"]
         seen, replaced = shares.share(before, known), shares.share(after, ours.__contains__)
         rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
-        turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
+        ratios = [b / a for a, b in zip(off[phase]["all"], on[phase]["all"])]
+        turns = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
         apart = f", {rate(result['apart'])} without the shim" if is_apart else ""
         print(f"{mode}, {phase}: {100 * seen:.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
               f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
