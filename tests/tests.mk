@@ -155,7 +155,7 @@ demo: all $(SIM_LIB) $(HOSTS) ## redirect a kernel, on the GPU or on the simulat
 
 # ---- style
 
-FORMATTED  := $(wildcard $(foreach room,shim/* loader/* tools tools/* kernels tests tests/* tests/*/*,$(addprefix $(room)/*.,cc h)))
+FORMATTED  := $(wildcard $(foreach room,shim/* loader/* tools tools/* kernels tests tests/* tests/*/*,$(addprefix $(room)/*.,cc h)) kernels/*/*.cu kernels/*/*.cuh)
 CLANG_FORMAT = $(firstword $(shell command -v clang-format-14 clang-format))
 CLANG_TIDY   = $(firstword $(shell command -v clang-tidy-14 clang-tidy))
 format: $(BUILD)/setup-format ## format the C++ sources

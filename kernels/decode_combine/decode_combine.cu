@@ -179,7 +179,7 @@ __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
 }  // namespace fibshim
 
 // partial_output must be aligned to 16 bytes, output and its stride to 8 bytes.
-#define FIBSHIM_KERNEL(name, head_dim, is_sorted, of_sequences, query_lengths, order)                \
+#define FIBSHIM_KERNEL(name, head_dim, is_sorted, of_sequences, query_lengths, order)              \
   extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32)                               \
       name(const float* partial_output, const float* partial_lse, const int* first_rows,           \
            const int* of_sequences, const int* split_counts, __nv_bfloat16* output, float* lse,    \

@@ -21,7 +21,7 @@
 namespace fibshim {
 namespace {
 
-constexpr int kRows = 8;             // of A at most
+constexpr int kRows = 8;            // of A at most
 constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
 constexpr int kStageRows = 8;       // of B, in one stage
 constexpr int kStageBytes = kStageRows * kStageColumns * 2;

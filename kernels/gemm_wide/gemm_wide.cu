@@ -36,7 +36,7 @@ constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
 constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, swizzled in 16 bytes by the row's number
 constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in its own atom
 constexpr int kWarpsOfGroup = 4;
-constexpr int kStreams = 4;               // warps that copy B
+constexpr int kStreams = 4;  // warps that copy B
 constexpr int kMaxStages = 32;
 constexpr int kMaxTiles = 4;  // of a warpgroup
 
@@ -50,7 +50,7 @@ struct Shape {
   using Out = OutType;
   using More = MoreOfC;
   static constexpr int kColumns = kRowBytes / sizeof(In);  // of K, in a stage
-  static constexpr int kRows = rows;    // of A at most
+  static constexpr int kRows = rows;                       // of A at most
   static constexpr int kTiles = tiles;  // whose sums a warpgroup holds, of 64 rows of B each
   static constexpr int kWarpgroups = warpgroups;
   static constexpr int kMultipliers = warpgroups * kWarpsOfGroup;
@@ -102,15 +102,15 @@ struct Of {};
 // Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`. Of every four sums
 // of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
 // to its second row of B.
-#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                        \
-  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2],         \
-                                                        uint64_t b, uint64_t a) {           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at \
-                 ", 1, 1, 1" rest ";"                                                       \
-                 : __VA_ARGS__                                                              \
-                 : "l"(b), "l"(a));                                                         \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                            \
+  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b, \
+                                                        uint64_t a) {                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at     \
+                 ", 1, 1, 1" rest ";"                                                           \
+                 : __VA_ARGS__                                                                  \
+                 : "l"(b), "l"(a));                                                             \
   }
-#define FIBSHIM_8(i)                                                                      \
+#define FIBSHIM_8(i)                                                                          \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -186,7 +186,8 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
       for (int tile = 0; tile < work.tiles; ++tile) {
         const int begin = work.begin_of(tile, pass);
         const int units = work.begin_of(tile + 1, pass) - begin;
-        const char* from = b + (work.first_unit(pass) + begin) * kUnitRows * pitch + chunk * kRowBytes;
+        const char* from =
+            b + (work.first_unit(pass) + begin) * kUnitRows * pitch + chunk * kRowBytes;
         uint32_t offset = at.stage * work.units_of_stage * kPieces * kAtomBytes;
         wait(empty + at.stage * 8, at.parity ^ 1);
 #pragma unroll 4
@@ -318,10 +319,9 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
 #pragma unroll
       for (int group = kFirst; group < kFirst + kCount; ++group) {
         const int first_row = group * 8 + lane % 4 * 2;
-        const float x =
-            more.finish(sums[i][group * 4 + half * 2], i, half, unit, first_row, m, n);
-        const float y = more.finish(sums[i][group * 4 + half * 2 + 1], i, half, unit,
-                                    first_row + 1, m, n);
+        const float x = more.finish(sums[i][group * 4 + half * 2], i, half, unit, first_row, m, n);
+        const float y =
+            more.finish(sums[i][group * 4 + half * 2 + 1], i, half, unit, first_row + 1, m, n);
         if constexpr (sizeof(Out) == 2) {
           // Transpose from two rows of one column per thread to two columns of one row.
           uint32_t turned;
@@ -501,8 +501,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   const int64_t offset = int64_t{part} * work.chunks * kRowBytes;
   if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
-    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows), ring_of_a,
-                    full_of_a, empty_of_a);
+    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows),
+                    ring_of_a, full_of_a, empty_of_a);
     return;
   }
   if (warp >= kMultipliers) {

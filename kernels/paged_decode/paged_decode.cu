@@ -149,9 +149,8 @@ class Schedule {
     }
     const bool is_of_several = index < parts_of_several_;
     if (!is_of_several) index -= parts_of_several_;
-    return find_part(index, lane_, work, [&](int i) {
-      return (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
-    });
+    return find_part(index, lane_, work,
+                     [&](int i) { return (parts_[i] > 1) == is_of_several ? parts_[i] : 0; });
   }
 
  private:
@@ -166,8 +165,7 @@ class Schedule {
 template <bool kIsSorted>
 class PairSchedule {
  public:
-  __device__ PairSchedule(const Call& call, int lane)
-      : batch_size_(call.batch_size), lane_(lane) {
+  __device__ PairSchedule(const Call& call, int lane) : batch_size_(call.batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int place = i * 32 + lane;
@@ -466,9 +464,7 @@ class TokenPages {
         lane_(lane),
         last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
 
-  __device__ void load(int tile, int) {
-    known_ = pages_[min(tile * kTile + lane_ % kTile, last_)];
-  }
+  __device__ void load(int tile, int) { known_ = pages_[min(tile * kTile + lane_ % kTile, last_)]; }
   __device__ bool is_enough(uint32_t, int length) {
     const bool was_enough = length - 1 <= last_;
     last_ = length - 1;
@@ -552,7 +548,7 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
 // weights.
 template <int kWarps, int kAdded, int kHeadDim, int kCount, class Write>
 __device__ void add_up(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
-                      const Write& write) {
+                       const Write& write) {
   for (int i = threadIdx.x; i < group * kHeadDim / 4; i += kWarps * 32) {
     const int head = i / (kHeadDim / 4);
     const int element = i % (kHeadDim / 4) * 4;
@@ -607,16 +603,17 @@ __device__ void send_sums(int group, float scale_log2, const Shared<kHeadDim, kC
   const uint32_t sums = address_there(shared.sums[kCount - 1]);
   const uint32_t scores = address_there(shared.largest[kCount - 1]);
   const uint32_t all_weights = address_there(shared.weights[kCount - 1]);
-  add_up<kCount - 1, kCount - 1>(group, scale_log2, shared,
-                    [&](int head, int element, const float4& sum, float largest, float weights) {
-                      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                                       sums + (head * (kHeadDim + 4) + element) * 4),
-                                   "f"(sum.x), "f"(sum.y), "f"(sum.z), "f"(sum.w)
-                                   : "memory");
-                      if (element != 0) return;
-                      send(scores + head * 4, largest);
-                      send(all_weights + head * 4, weights);
-                    });
+  add_up<kCount - 1, kCount - 1>(
+      group, scale_log2, shared,
+      [&](int head, int element, const float4& sum, float largest, float weights) {
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         sums + (head * (kHeadDim + 4) + element) * 4),
+                     "f"(sum.x), "f"(sum.y), "f"(sum.z), "f"(sum.w)
+                     : "memory");
+        if (element != 0) return;
+        send(scores + head * 4, largest);
+        send(all_weights + head * 4, weights);
+      });
 }
 
 __device__ inline uint2 pack(const float4& sum, float one) {
@@ -682,17 +679,18 @@ __device__ void decode(const Call& call, Shared<kHeadDim, kWarps>& shared) {
       const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0) sequence.pages.load(first, kWarps);
+        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0)
+          sequence.pages.load(first, kWarps);
         attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, kWarps, end,
-                                 sequence.length, lane, &sums);
+                         sequence.length, lane, &sums);
       }
       store_sums(sums, warp, lane, call.group, &shared);
       __syncthreads();
       merge<kWarps, kWarps>(call.group, call.scale_log2, shared,
-            [&](int head, int element, const float4& sum, float one, float lse) {
-              write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
-                              one, lse);
-            });
+                            [&](int head, int element, const float4& sum, float one, float lse) {
+                              write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head,
+                                              element, sum, one, lse);
+                            });
       __syncthreads();  // the next work may overwrite
     }
     index += gridDim.y;
@@ -733,7 +731,8 @@ __device__ void decode_in_pairs(const Call& call, Shared<kHeadDim, kCount>& shar
       const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0) sequence.pages.load(first, warps);
+        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0)
+          sequence.pages.load(first, warps);
         attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, warps, end,
                          sequence.length, lane, &sums);
       }
@@ -825,13 +824,14 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
   }
   store_sums(sums, warp, lane, call.group, &shared);
   __syncthreads();
-  merge<kWarps, kWarps>(
-      call.group, call.scale_log2, shared,
-      [&](int head, int element, const float4& sum, float one, float lse) {
-        const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
-        *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) = pack(sum, one);
-        if (element == 0 && plan.lse != nullptr) plan.lse[at] = lse * 1.44269504088896340736f;
-      });
+  merge<kWarps, kWarps>(call.group, call.scale_log2, shared,
+                        [&](int head, int element, const float4& sum, float one, float lse) {
+                          const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
+                          *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) =
+                              pack(sum, one);
+                          if (element == 0 && plan.lse != nullptr)
+                            plan.lse[at] = lse * 1.44269504088896340736f;
+                        });
 }
 
 }  // namespace
@@ -841,26 +841,26 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 // partial_output to 16. The page size is 16 times a power of two; for TokenPages it is 1. Without
 // partial_output every sequence is in one part, whatever split_counts say: FlashAttention's kernel
 // for that reads none.
-#define FIBSHIM_KERNEL(name, decode, pages, head_dim, warps, sums, blocks)                      \
-  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
-      name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,              \
-           const int* page_table, const int* lengths, const int* first_rows,                    \
-           const int* query_lengths, const int* split_counts, const int* order,                 \
-           __nv_bfloat16* output, float* lse, float* partial_output, float* partial_lse,        \
-           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,  \
-           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size,         \
-           int rows, int kv_heads, int group, int page_size, int max_pages) {                   \
-    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                            \
-    const fibshim::Call call(q, k, v, page_table, lengths, first_rows, query_lengths,           \
-                             partial_output == nullptr ? nullptr : split_counts, order, output, \
-                             lse, partial_output, partial_lse, q_stride, output_stride,         \
-                             page_stride, token_stride, head_stride, table_stride, scale_log2,  \
-                             batch_size, rows, kv_heads, group, page_size, max_pages);          \
-    if (order == nullptr) {                                                                     \
-      fibshim::decode<fibshim::pages, false>(call, shared);                                     \
-    } else {                                                                                    \
-      fibshim::decode<fibshim::pages, true>(call, shared);                                      \
-    }                                                                                           \
+#define FIBSHIM_KERNEL(name, decode, pages, head_dim, warps, sums, blocks)                        \
+  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                                \
+      name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                \
+           const int* page_table, const int* lengths, const int* first_rows,                      \
+           const int* query_lengths, const int* split_counts, const int* order,                   \
+           __nv_bfloat16* output, float* lse, float* partial_output, float* partial_lse,          \
+           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,    \
+           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size, int rows, \
+           int kv_heads, int group, int page_size, int max_pages) {                               \
+    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                              \
+    const fibshim::Call call(q, k, v, page_table, lengths, first_rows, query_lengths,             \
+                             partial_output == nullptr ? nullptr : split_counts, order, output,   \
+                             lse, partial_output, partial_lse, q_stride, output_stride,           \
+                             page_stride, token_stride, head_stride, table_stride, scale_log2,    \
+                             batch_size, rows, kv_heads, group, page_size, max_pages);            \
+    if (order == nullptr) {                                                                       \
+      fibshim::decode<fibshim::pages, false>(call, shared);                                       \
+    } else {                                                                                      \
+      fibshim::decode<fibshim::pages, true>(call, shared);                                        \
+    }                                                                                             \
   }
 
 FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, Pages, 128, 6, 6, 2)

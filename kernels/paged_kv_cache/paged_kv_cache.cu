@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
   let_next_begin(next_may_begin);
   const int64_t slot = __ldg(slot_mapping + blockIdx.x);
   const bool is_key = blockIdx.y == 0;
-  const uint16_t* const from = is_key ? key + blockIdx.x * key_stride
-                                      : value + blockIdx.x * value_stride;
+  const uint16_t* const from =
+      is_key ? key + blockIdx.x * key_stride : value + blockIdx.x * value_stride;
   uint16_t* const to = (is_key ? key_cache : value_cache) + slot / page_size * page_stride +
                        slot % page_size * slot_stride;
   wait_for_kernel_before();

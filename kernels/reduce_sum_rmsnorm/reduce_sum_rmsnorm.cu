@@ -62,9 +62,10 @@ __device__ void send_sum(WarpSums& all, int warp, uint32_t blocks, float sum) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(barrier)
                : "r"(shared_address(&all.barrier)), "r"(lane));
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
-               "r"(__float_as_uint(sum)), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(__float_as_uint(sum)), "r"(barrier)
+      : "memory");
 }
 
 // Adds up in the order of row.cuh's sum_over_row().
@@ -173,30 +174,30 @@ __device__ void reduce_and_normalize(const float* partial_sums, const Type* firs
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_KERNELS(splits)                                                                   \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                              \
-      splitk_reduce##splits##_add_rmsnorm_h4096_bf16(                                             \
-          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* weight,     \
-          __nv_bfloat16* c, __nv_bfloat16* output, float eps, int batch_size,                     \
-          int next_may_begin) {                                                                   \
-    fibshim::reduce_and_normalize<splits>(partial_sums, first, nullptr, weight, c, output,        \
-                                          nullptr, eps, batch_size, next_may_begin);              \
-  }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                              \
-      splitk_reduce##splits##_add2_rmsnorm_h4096_bf16(                                            \
-          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* second,     \
-          const __nv_bfloat16* weight, __nv_bfloat16* output, float eps, int batch_size,          \
-          int next_may_begin) {                                                                   \
-    fibshim::reduce_and_normalize<splits>(partial_sums, first, second, weight, nullptr, output,   \
-                                          nullptr, eps, batch_size, next_may_begin);              \
-  }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                              \
-      splitk_reduce##splits##_add2_rmsnorm_sum_h4096_bf16(                                        \
-          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* second,     \
-          const __nv_bfloat16* weight, __nv_bfloat16* c, __nv_bfloat16* output,                   \
-          __nv_bfloat16* sum, float eps, int batch_size, int next_may_begin) {                    \
-    fibshim::reduce_and_normalize<splits>(partial_sums, first, second, weight, c, output, sum,    \
-                                          eps, batch_size, next_may_begin);                       \
+#define FIBSHIM_KERNELS(splits)                                                                 \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                            \
+      splitk_reduce##splits##_add_rmsnorm_h4096_bf16(                                           \
+          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* weight,   \
+          __nv_bfloat16* c, __nv_bfloat16* output, float eps, int batch_size,                   \
+          int next_may_begin) {                                                                 \
+    fibshim::reduce_and_normalize<splits>(partial_sums, first, nullptr, weight, c, output,      \
+                                          nullptr, eps, batch_size, next_may_begin);            \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                            \
+      splitk_reduce##splits##_add2_rmsnorm_h4096_bf16(                                          \
+          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* second,   \
+          const __nv_bfloat16* weight, __nv_bfloat16* output, float eps, int batch_size,        \
+          int next_may_begin) {                                                                 \
+    fibshim::reduce_and_normalize<splits>(partial_sums, first, second, weight, nullptr, output, \
+                                          nullptr, eps, batch_size, next_may_begin);            \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                            \
+      splitk_reduce##splits##_add2_rmsnorm_sum_h4096_bf16(                                      \
+          const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* second,   \
+          const __nv_bfloat16* weight, __nv_bfloat16* c, __nv_bfloat16* output,                 \
+          __nv_bfloat16* sum, float eps, int batch_size, int next_may_begin) {                  \
+    fibshim::reduce_and_normalize<splits>(partial_sums, first, second, weight, c, output, sum,  \
+                                          eps, batch_size, next_may_begin);                     \
   }
 
 FIBSHIM_KERNELS(2)
