@@ -72,9 +72,8 @@ endif
 endef
 
 # Tests are compiled several files at a time, as one that includes them: what they include takes longer than they themselves. So names that
-# are a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on. Clang takes half of GCC's time.
-BATCH    ?= 14
-TEST_CXX := $(or $(if $(SANITIZE),,$(firstword $(shell command -v clang++ clang++-14))),$(CXX))
+# are a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
+BATCH ?= 14
 # $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=
 # alone, since it makes the rules.
 batches = $(if $(2),$(call batch,$(1)/$(subst /,_,$(1))_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
@@ -84,10 +83,9 @@ define batch_rule
 $(1).cc: FORCE
 	$(Q)mkdir -p $$(@D)
 	$(Q)printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) >$$@
-$(1).o: private CXX = $$(TEST_CXX)
 $(1).o: $(1).cc | $(SETUP)
 	$$(call say,CXX,$(2))
-	$(Q)$$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(SANITIZE_FLAGS) $$(ROOM_FLAGS) $(DEPFLAGS) -c $$< -o $$@
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(SANITIZE_FLAGS) $$(ROOM_FLAGS) $(DEPFLAGS) -c $$< -o $$@
 endef
 .PHONY: FORCE
 

@@ -85,9 +85,6 @@ class JsonDocument {
   friend class JsonReader;
 
   // Nodes are in the order of the text. Each member of an object is a key node and then a value.
-  struct Text {
-    uint32_t at, length;  // in `strings_`
-  };
   struct Node {
     JsonKind kind;
     bool is_key;
@@ -98,7 +95,9 @@ class JsonDocument {
       bool boolean;
       int64_t integer;
       double floating;
-      Text text;
+      struct {
+        uint32_t at, length;
+      } text;  // in `strings_`
     };
   };
 

@@ -13,9 +13,6 @@ TEST_SMS := 80 90 100
 SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
 SIM_OBJ      := $(call batches,tests/driver,$(SIM_SRC))
-# As optimised as the driver is: the compiler is that of the shim.
-SIM_CXX      := $(CXX)
-$(SIM_OBJ): TEST_CXX = $(SIM_CXX)
 CONTRACT_OBJ := $(call batches,tests/driver/contract,$(CONTRACT_SRC))
 $(CONTRACT_OBJ): ROOM_FLAGS = $(TEST_FLAGS)
 

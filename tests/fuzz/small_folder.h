@@ -37,7 +37,7 @@ inline std::string small_cubin() {
   symbol.st_size = 16;
   const std::string contents[] = {"", names, bytes_of(Elf64_Sym{}) + bytes_of(symbol),
                                   std::string(16, '\0'), info};
-  const uint32_t kSectionTypes[] = {SHT_NULL, SHT_STRTAB, SHT_SYMTAB, SHT_PROGBITS, 0x70000000};
+  const uint32_t kTypes[] = {SHT_NULL, SHT_STRTAB, SHT_SYMTAB, SHT_PROGBITS, 0x70000000};
   const uint32_t kNames[] = {0, 1, 8, 16, 28};
 
   Elf64_Ehdr header{};
@@ -60,11 +60,11 @@ inline std::string small_cubin() {
   for (size_t i = 0; i < 5; ++i) {
     Elf64_Shdr section{};
     section.sh_name = kNames[i];
-    section.sh_type = kSectionTypes[i];
+    section.sh_type = kTypes[i];
     section.sh_offset = sizeof header + body.size();
     section.sh_size = contents[i].size();
     section.sh_addralign = 8;
-    if (kSectionTypes[i] == SHT_SYMTAB) {
+    if (kTypes[i] == SHT_SYMTAB) {
       section.sh_link = 1;
       section.sh_entsize = sizeof(Elf64_Sym);
     }
