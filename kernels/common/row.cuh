@@ -271,11 +271,11 @@ __device__ inline float reciprocal_root(double mean, float eps) {
   FIBSHIM_KERNELS(hidden, fp16, __half)
 
 // Hidden sizes of Llama 3, Qwen 3, DeepSeek V3 and Gemma.
-#define FIBSHIM_HIDDEN_SIZES(X) \
-  X(1024)                       \
-  X(1152)                       \
-  X(2048)                       \
-  X(2304) X(2560) X(3072) X(3584) X(3840) X(4096) X(4608) X(5120) X(5376) X(7168) X(8192) X(16384)
+// clang-format off
+#define FIBSHIM_HIDDEN_SIZES(X)                                                   \
+  X(1024) X(1152) X(2048) X(2304) X(2560) X(3072) X(3584) X(3840) X(4096) X(4608) \
+  X(5120) X(5376) X(7168) X(8192) X(16384)
+// clang-format on
 // These, the sizes of the Q and K norms of their heads, and of the latent norms of DeepSeek V3.
 #define FIBSHIM_RMSNORM_SIZES(X) X(64) X(128) X(256) X(512) X(1536) FIBSHIM_HIDDEN_SIZES(X)
 // OPT, GPT-2, and PyTorch models of the sizes above.

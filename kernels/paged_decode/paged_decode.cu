@@ -16,19 +16,19 @@
 // and the number of parts of each sequence. For a sequence in one part the block writes output and
 // lse; otherwise it writes partial_output and partial_lse, which decode_combine or FlashAttention's
 // combine kernel merges. FlashAttention may have sorted the sequences: then order[i] is the sequence
-// to which query_lengths[i] and split_counts[i] belong. In clusters, the two blocks share parts that are much longer than the
-// rest, and long parts come first; otherwise the longest part would determine the time of the
-// launch.
+// to which query_lengths[i] and split_counts[i] belong. In clusters, the two blocks share parts that
+// are much longer than the rest, and long parts come first; otherwise the longest part would
+// determine the time of the launch.
 //
 // gridDim.x is the number of KV heads. gridDim.y may be any multiple of the cluster's size. Best is
 // the number of all parts, or the number of blocks that fit on the GPU at once, if that is enough
 // for all sequences.
 //
 // A warp processes 16 tokens at a time. Their keys and values go from global memory straight into
-// the registers of tensor core instructions. With pages of one token, the warp reads the places of
-// the next tile's tokens meanwhile: 4 bytes of the table for 256 or 512 of a KV head. The order of the columns that a product sums over does
-// not matter, so a lane loads 16 adjacent bytes of a row for two instructions, each of which needs
-// two pairs of elements. All loads of a tile are in flight at once, and twelve warps per SM cover
+// the registers of tensor core instructions. With pages of one token, the warp meanwhile reads the
+// next tile's part of the page table: 4 bytes for 256 or 512 of a KV head. The order of the columns
+// that a product sums over does not matter, so a lane loads 16 adjacent bytes of a row for two
+// instructions, each of which needs two pairs of elements. All loads of a tile are in flight at once, and twelve warps per SM cover
 // their latency. Variants with fewer registers, or that load ahead, were slower (H200).
 //
 // Its solutions have no `pdl`: a block that begins before the kernel before it has ended finds few

@@ -5,8 +5,9 @@
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
 // fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads.
 //
-// A lane has eight elements of a head of 128, or of 64 where there are no norms. Every intermediate result is rounded where the replaced kernels
-// stored it, and the squares are added up in the order of the replaced norm. vLLM's rms_norm: eight
+// A lane has eight elements of a head of 128, or of 64 where there are no norms. Every intermediate
+// result is rounded where the replaced kernels stored it, and the squares are added up in the order
+// of the replaced norm. vLLM's rms_norm: eight
 // elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
 // four elements apart, each over lanes at halving distance, then both. Products of the rotation are
 // fused as in the replaced kernel. So the results are bit-identical.
@@ -320,8 +321,8 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
 FIBSHIM_ROPE_APPEND(64)
 FIBSHIM_ROPE_APPEND(128)
 
-// In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one below zero, is not written into the
-// cache; -1: no slot is reserved.
+// In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one
+// below zero, is not written into the cache; -1: no slot is reserved.
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     qk_rope_store_d128_bf16(__nv_bfloat16* qkv, const __nv_bfloat16* query_weight,
                             const __nv_bfloat16* key_weight, const float* cos_sin_cache,

@@ -225,7 +225,7 @@ struct Row {
     }
   }
 
-  // Of the 32 chunks from `first` on, to all blocks.
+  // Sends both sums of each of the 32 chunks from `first` on to all blocks.
   __device__ void send_sums(int first, float (&of_threads)[32], float (&others)[32]) {
     const int chunk = first + static_cast<int>(__brev(lane()) >> 27);
     const float sum = sum_each(of_threads), other = sum_each(others);
@@ -239,7 +239,7 @@ struct Row {
     }
   }
 
-  // The sum of the chunks, of which the warps' sums lie in `warps`.
+  // Adds up all chunks, of which `warps` has the sum of each warp.
   __device__ float sum_of_chunks(const float* warps) const {
     float sum = 0;
     for (int first = 0; first < chunks; first += 32) {
@@ -393,13 +393,13 @@ struct Row {
     *above_high = {__shfl_sync(kEveryLane, sum, 1), __shfl_sync(kEveryLane, count, 3)};
   }
 
-  // As CUB adds up a thread's floats, and what is more than a float: a value and a count.
+  // Adds up a thread's values as CUB does: plain floats in pairs, values with a count one by one.
   static __device__ float sum_of_four(const float (&values)[4]) {
     if (filter == Filter::kTopP) return (values[0] + values[1]) + (values[2] + values[3]);
     return values[0] + values[1] + values[2] + values[3];
   }
 
-  // The same, chunk by chunk. Where draw() puts its sums are those of the two limits.
+  // The same, chunk by chunk. The sums of the two limits take the memory of those that draw() uses.
   __device__ void add_up_by_chunks(float low, float high, Above* above_low, Above* above_high) {
     int count_low = 0, count_high = 0;
     for (int first = 0; first < chunks; first += 32) {

@@ -57,6 +57,7 @@ WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
 CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
 SGLANG_ATTENTION = BUILD / "sglang_attention"
 FATBIN = struct.pack("<I", 0xba55ed50)
+FOR_SM_90A = 0x800  # in e_flags of images that CUDA 12 made
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
@@ -436,45 +437,8 @@ def inductor():
           [((*sizes, label(sizes[-1])), of) for sizes, of in sorted(codes["rope_both"].items())])
 
 
-def sgl_sampling():
-    """The image for sm_90a, which is not compressed, out of its library."""
-    made = FLASHINFER_SAMPLING / f"sgl-kernel-{SGL_SAMPLING}.wheel.cubin"
-    if made.exists():
-        return
-    with tempfile.TemporaryDirectory(dir=FLASHINFER_SAMPLING) as folder, zipfile.ZipFile(wheel_of("sgl-kernel", SGL_SAMPLING)) as archive:
-        library = archive.extract(next(name for name in archive.namelist() if fnmatch.fnmatch(name, "sgl_kernel/sm90/common_ops*.so")), folder)
-        out = subprocess.run([FIBSHIM, "inspect", "--json", "--kernel", "*SamplingFromProbKernel*", library], check=True, capture_output=True).stdout
-        entry = next(entry for fatbin in json.loads(out)["files"][0]["fatbins"] for entry in fatbin["entries"]
-                     if entry["kind"] == "cubin" and entry["image"]["arch"] == "sm_90a" and entry["image"]["kernels"])
-        code = pathlib.Path(library).read_bytes()
-    for head in re.finditer(b"\x7fELF", code):
-        image = code[head.start():head.start() + entry["raw_bytes"]]
-        if hashlib.sha256(image).hexdigest() == entry["sha256"]:
-            made.write_bytes(image)
-            return
-    sys.exit(f"{library}: the image for sm_90a is compressed")
-
-
-def sampling():
-    """As FlashInfer does itself at run time."""
-    nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "sampling_instances.cu"
-    FLASHINFER_SAMPLING.mkdir(exist_ok=True)
-    sgl_sampling()
-    for version in SAMPLING:
-        made = FLASHINFER_SAMPLING / f"{version}.{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"
-        if made.exists():
-            continue
-        with tempfile.TemporaryDirectory(dir=FLASHINFER_SAMPLING) as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
-            data = pathlib.Path(folder, "flashinfer/data")
-            includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
-            subprocess.run([nvcc, "-cubin", "-w", *DECODE_FLAGS, f"-DFLASHINFER_VERSION={version.split('.')[1]}",
-                            *(f"-I{path}" for path in includes), "-o", f"{folder}/new", source], check=True)
-            os.replace(f"{folder}/new", made)
-
-
 def cubins_of_fatbins(data):
-    """Those for sm_90 that a library holds uncompressed."""
+    """Those for sm_90 and sm_90a that a library holds uncompressed."""
     at = data.find(FATBIN)
     while at >= 0:
         header, size = struct.unpack_from("<HQ", data, at + 6)
@@ -488,17 +452,44 @@ def cubins_of_fatbins(data):
         at = data.find(FATBIN, at + 4)
 
 
-def attention():
-    """Of kernels with the same tiles, those with paged keys and values that no tensor map describes; and those before and behind them."""
-    _, package, version, glob, _ = [row for row in rows("flash_attention") if row[1] == "sglang-kernel"][-1]
-    wanted = re.compile(rb"prepare_varlen_num_blocks_kernel|FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi(8EEENS5_ILi128|16EEENS5_ILi64)\w+bfloat16_t|"
-                        rb"NS6_IJNS7_ILi64EEE(NS7_ILi128EEESB_EEELi128|NS7_ILi192EEESA_EEELi64)ENS_10bfloat16_tEfNS_4arch4Sm90ELb[01]ELb0ELb0ELb1ELb1ELb0")
-    SGLANG_ATTENTION.mkdir(exist_ok=True)
+def cubins_of_wheel(package, version, glob, wanted):
+    """Those of its library that fit a regular expression."""
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel_of(package, version)) as archive:
         name, = fnmatch.filter(archive.namelist(), glob)
         with open(archive.extract(name, folder), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for number, image in enumerate(image for image in cubins_of_fatbins(data) if wanted.search(image)):
-                (SGLANG_ATTENTION / f"{version}.{number}.cubin").write_bytes(image)
+            yield from (image for image in cubins_of_fatbins(data) if re.search(wanted, image))
+
+
+def sampling():
+    """As FlashInfer does itself at run time."""
+    nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "sampling_instances.cu"
+    FLASHINFER_SAMPLING.mkdir(exist_ok=True)
+    made = FLASHINFER_SAMPLING / f"sgl-kernel-{SGL_SAMPLING}.wheel.cubin"
+    if not made.exists():
+        images = cubins_of_wheel("sgl-kernel", SGL_SAMPLING, "sgl_kernel/sm90/common_ops*.so", rb"SamplingFromProbKernel")
+        image, = (image for image in images if struct.unpack_from("<I", image, 48)[0] & FOR_SM_90A)
+        made.write_bytes(image)
+    for version in SAMPLING:
+        made = FLASHINFER_SAMPLING / f"{version}.{hash_of(source.read_bytes(), version_of(nvcc))}.cubin"
+        if made.exists():
+            continue
+        with tempfile.TemporaryDirectory(dir=FLASHINFER_SAMPLING) as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
+            data = pathlib.Path(folder, "flashinfer/data")
+            includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+            subprocess.run([nvcc, "-cubin", "-w", *DECODE_FLAGS, f"-DFLASHINFER_VERSION={version.split('.')[1]}",
+                            *(f"-I{path}" for path in includes), "-o", f"{folder}/new", source], check=True)
+            os.replace(f"{folder}/new", made)
+
+
+def attention():
+    """Of kernels with the same tiles, those with paged keys and values that no tensor map describes; and those before and behind them."""
+    _, package, version, glob, _ = [row for row in rows("flash_attention") if row[1] == "sglang-kernel"][-1]
+    wanted = (rb"prepare_varlen_num_blocks_kernel|FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi(8EEENS5_ILi128|16EEENS5_ILi64)\w+bfloat16_t|"
+              rb"NS6_IJNS7_ILi64EEE(NS7_ILi128EEESB_EEELi128|NS7_ILi192EEESA_EEELi64)ENS_10bfloat16_tEfNS_4arch4Sm90ELb[01]ELb0ELb0ELb1ELb1ELb0")
+    SGLANG_ATTENTION.mkdir(exist_ok=True)
+    for number, image in enumerate(cubins_of_wheel(package, version, glob, wanted)):
+        (SGLANG_ATTENTION / f"{version}.{number}.cubin").write_bytes(image)
 
 
 def newest_of(paths):
