@@ -21,22 +21,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+import engine_models
 import engine_turns
 import shares
 from known_kernels import is_known
 
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
-         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
-         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
-         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "intermediate_size": 12288, "rms_norm_eps": 1e-6,
-         "rope_theta": 1000000.0, "attention_bias": False}
-MODELS = {
-    "llama": LLAMA, "qwen3": QWEN3,
-    "qwen3_moe": {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "num_key_value_heads": 4,
-                  "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
-                  "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
-}
 FOLDERS = ("sglang", "flashinfer", "cublas", "pytorch", "flash_attention")
 DECODED = 128
 
@@ -44,25 +33,15 @@ DECODED = 128
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def fill(model, *_, **__):
-    import torch
-    torch.manual_seed(1234)
-    for name, parameter in model.named_parameters():
-        mean, deviation = (1.0, 0.1) if "norm" in name else (0.0, 1.0 if "embed" in name else 0.02)
-        parameter.data.normal_(mean, deviation)
-    torch.cuda.synchronize()
-
-
-# SGLang's processes are spawned, and import this file: the weights are made in the scheduler's. SGLang's own are so small that
-# all tokens are about as likely.
+# SGLang's processes are spawned, and import this file: the weights are made in the scheduler's.
 if __name__ == "__mp_main__":
     from sglang.srt.model_loader import loader, weight_utils
-    loader.initialize_dummy_weights = weight_utils.initialize_dummy_weights = fill
+    loader.initialize_dummy_weights = weight_utils.initialize_dummy_weights = engine_models.fill
 
 
 def make_engine(args, folder):
     import sglang
-    pathlib.Path(folder, "config.json").write_text(json.dumps({**MODELS[args.model], "num_hidden_layers": args.layers}))
+    engine_models.write(folder, engine_models.MODELS[args.model], args.layers)
     return sglang.Engine(**{"model_path": folder, "load_format": "dummy", "skip_tokenizer_init": True, "dtype": "bfloat16", "random_seed": 0,
                             "context_length": 2048, "mem_fraction_static": 0.3, "disable_radix_cache": True,
                             "cuda_graph_max_bs_decode": max(64, *args.batches), "log_level": "error", **args.options})
@@ -114,7 +93,7 @@ def child(args):
     ways = ("--off", "--on") if "libfibshim" in os.environ.get("LD_PRELOAD", "") else ("apart",)
     out = {way: {"moves": []} for way in ways}
     out["about"] = {"engine": f"SGLang {sglang.__version__}", "gpu": torch.cuda.get_device_name(),
-                    "model": f"{args.model} with rows of {MODELS[args.model]['hidden_size']}"}
+                    "model": engine_models.about(args.model)}
 
     def go(way):
         if way != "apart":
@@ -165,7 +144,7 @@ def option_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--model", choices=MODELS, default="llama")
+    parser.add_argument("--model", choices=engine_models.MODELS, default="llama")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])

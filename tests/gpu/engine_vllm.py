@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--experts N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
@@ -28,29 +28,16 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+import engine_models
 import engine_turns
 import shares
 from engine_turns import compare_tokens, move, phase_of  # the first also for vllm_shadow.py
 from known_kernels import is_known, normal
 
-MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
-         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
-         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
-         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-MODEL_OF_EXPERTS = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_experts_per_tok": 2}
 DECODED_IN_CONTEXT = 64
 
 # Before vLLM is imported.
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
-
-
-def fill(model):
-    import torch
-    torch.manual_seed(1234)
-    for name, parameter in model.named_parameters():
-        mean, deviation = (1.0, 0.1) if "norm" in name else (0.0, 1.0 if "embed" in name else 0.02)
-        parameter.data.normal_(mean, deviation)
-    torch.cuda.synchronize()
 
 
 def profile(work):
@@ -62,17 +49,14 @@ def profile(work):
     return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
 
 
-def make_engine(layers, is_eager=False, contexts=(), experts=0, **more):
+def make_engine(layers, is_eager=False, contexts=(), model=engine_models.LLAMA, **more):
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
-        config = {**MODEL, "num_hidden_layers": layers}
-        if experts:
-            config |= {**MODEL_OF_EXPERTS, "num_local_experts": experts, "intermediate_size": MODEL["intermediate_size"] * 8 // experts}
-        pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+        engine_models.write(folder, model, layers)
         llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max([2048, *contexts]),
                   enforce_eager=is_eager, seed=0, enable_prefix_caching=bool(contexts),
                   **{"gpu_memory_utilization": 0.3, "max_num_seqs": 64, **more})
-    llm.apply_model(fill)
+    llm.apply_model(engine_models.fill)
     return llm
 
 
@@ -114,7 +98,8 @@ def child(args):
     import torch
     import vllm
     from vllm import SamplingParams
-    llm = make_engine(args.layers, args.eager, args.contexts, args.experts, gpu_memory_utilization=args.memory)
+    model = engine_models.mixtral(args.experts) if args.experts else engine_models.MODELS[args.model]
+    llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory)
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
@@ -123,7 +108,8 @@ def child(args):
     salts = itertools.count()
     ways = ("--off", "--on") if is_shimmed else ("apart",)
     out = {way: {"moves": []} for way in ways}
-    out["about"] = {"engine": f"vLLM {vllm.__version__}", "gpu": torch.cuda.get_device_name()}
+    out["about"] = {"engine": f"vLLM {vllm.__version__}", "gpu": torch.cuda.get_device_name(),
+                    "model": f"Mixtral of {args.experts} experts" if args.experts else engine_models.about(args.model)}
 
     def go(way):
         if is_shimmed:
@@ -154,8 +140,9 @@ def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
                  "--rounds", str(args.rounds), "--tokens", str(args.tokens), "--batches", ",".join(map(str, args.batches)),
-                 "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory), "--experts", str(args.experts)] + (["--eager"] if args.eager else []) + \
-                (["--record"] if prefix and args.record else [])
+                 "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory),
+                 *(["--experts", str(args.experts)] if args.experts else ["--model", args.model]), *(["--eager"] if args.eager else []),
+                 *(["--record"] if prefix and args.record else [])]
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -236,7 +223,9 @@ def main():
     modes.add_argument("--eager", action="store_true")
     modes.add_argument("--both", action="store_true", help="default mode, then eager")
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--experts", type=int, default=0)
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--model", choices=engine_models.MODELS, default="llama")
+    kinds.add_argument("--experts", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
     parser.add_argument("--tokens", type=int, default=128, help="decoded by each sequence in a turn, without --contexts")
     numbers = lambda text: [int(n) for n in text.split(",") if n]
@@ -248,7 +237,7 @@ def main():
     parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not all(81 <= context <= MODEL["max_position_embeddings"] for context in args.contexts):
+    if not all(81 <= context <= engine_models.LLAMA["max_position_embeddings"] for context in args.contexts):
         parser.error("--contexts: lengths from 81 to 4096")
     args.memory = args.memory or (0.5 if args.contexts else 0.3)
     if args.child:

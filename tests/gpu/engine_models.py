@@ -1,0 +1,50 @@
+"""Models that the tests of whole engines make of random weights: the configurations of published ones, with as many layers as wanted.
+
+Their embeddings are never those of the output, too, as some are: of random ones each token would only foresee itself. Numbers of positions are the
+published ones, since torch.compile's kernels have them.
+"""
+import json
+import pathlib
+
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
+         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "intermediate_size": 12288, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 40960, "rope_theta": 1000000.0, "attention_bias": False}
+MODELS = {
+    "llama": LLAMA,
+    "llama_1b": {**LLAMA, "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
+                 "max_position_embeddings": 131072},
+    "qwen2_0.5b": {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14,
+                   "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 4864, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+                   "max_position_embeddings": 32768, "rope_theta": 1000000.0},
+    "qwen3": QWEN3,
+    "qwen3_moe": {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "num_key_value_heads": 4,
+                  "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
+                  "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+}
+
+
+def mixtral(experts):
+    """Of so many experts, of which a token takes two, and with the weights of one large layer between them."""
+    return {**LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_experts_per_tok": 2, "num_local_experts": experts,
+            "intermediate_size": LLAMA["intermediate_size"] * 8 // experts}
+
+
+def write(folder, model, layers):
+    pathlib.Path(folder, "config.json").write_text(json.dumps({**model, "num_hidden_layers": layers}))
+
+
+def about(name):
+    return f"{name} with rows of {MODELS[name]['hidden_size']}"
+
+
+def fill(model, *_, **__):
+    """The engines' own random weights are so small that all tokens are about as likely."""
+    import torch
+    torch.manual_seed(1234)
+    for name, parameter in model.named_parameters():
+        mean, deviation = (1.0, 0.1) if "norm" in name else (0.0, 1.0 if "embed" in name else 0.02)
+        parameter.data.normal_(mean, deviation)
+    torch.cuda.synchronize()
