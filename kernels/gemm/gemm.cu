@@ -1,6 +1,6 @@
 // C = A * B^T for at most 8 rows of A: streams the weights B, which are read once.
 //
-//   gemm_k4096_m8_bf16, _k2048_, ...      C [M, N] in bfloat16, by K
+//   gemm_k4096_m8_bf16, _k3072_, ...      C [M, N] in bfloat16, by K
 //   gemm_k4096_m8_bias_bf16, ...          the same, with a bias [N] added to each row in fp32
 //   gemm_k4096_m8_add_bf16, ...           the same, with an addend [M, N], which C may overwrite
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
@@ -329,6 +329,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
 
 //              warps, columns, cluster, stages
 FIBSHIM_KERNELS(gemm_k2048_m8, 8, 256, 1, 12)
+FIBSHIM_KERNELS(gemm_k3072_m8, 12, 256, 1, 8)
 FIBSHIM_KERNELS(gemm_k3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS(gemm_k4096_m8, 16, 256, 1, 6)
 FIBSHIM_KERNELS(gemm_k5120_m8, 20, 256, 1, 5)
