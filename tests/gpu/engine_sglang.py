@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """SGLang as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_sglang.py BUILD [--model NAME] [--layers N] [--rounds N] [--batches N,...] [--kernels N] [--option NAME=VALUE ...]
+  tests/gpu/engine_sglang.py BUILD [--model NAME] [--layers N] [--rounds N] [--batches N,...] [--temperature T] [--kernels N] [--option NAME=VALUE ...]
 
 One engine in its default mode: its scheduler is a process of its own, and replays CUDA graphs of prefills and of decoding. That process
 is moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels and ours by turns.
@@ -100,7 +100,8 @@ def child(args):
             out[way]["moves"] += [engine_turns.move(way, args.build, pid) for pid in pids]
 
     def work(_, requests, decoded):
-        engine.generate(input_ids=requests, sampling_params={"temperature": 0, "max_new_tokens": decoded, "ignore_eos": True})
+        sampling = {"temperature": args.temperature, **({"top_k": 40, "top_p": 0.95} if args.temperature else {})}
+        engine.generate(input_ids=requests, sampling_params={**sampling, "max_new_tokens": decoded, "ignore_eos": True})
 
     asked, starts = prompts(8, 300), [prompts(batch, 100) for batch in args.batches]
     for way in ways:
@@ -122,7 +123,7 @@ def turn(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         options = [word for name, value in args.options.items() for word in ("--option", f"{name}={json.dumps(value)}")]
         words = [*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--model", args.model, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), *options]
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), "--temperature", str(args.temperature), *options]
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -148,6 +149,7 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    parser.add_argument("--temperature", type=float, default=0, help="of what is timed: sampled from the 40 likeliest tokens that make up 95 %%")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true", help="also a process without the shim")
     parser.add_argument("--option", type=option_of, action="append", default=[])
