@@ -3,14 +3,17 @@
 // reshape_and_cache_flash. The variant without norms replaces three kernels of vLLM's default mode:
 // Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash. A third
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
-// fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads.
+// fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads. The
+// last replaces Inductor's norms and rotations of the heads, and reshape_and_cache_flash.
 //
 // A lane has eight elements of a head of 128, or of 64 where there are no norms. Every intermediate
 // result is rounded where the replaced kernels stored it, and the squares are added up in the order
 // of the replaced norm. vLLM's rms_norm: eight
 // elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
 // four elements apart, each over lanes at halving distance, then both. Products of the rotation are
-// fused as in the replaced kernel. So the results are bit-identical.
+// fused as in the replaced kernel. So the results are bit-identical. Inductor rounds nothing
+// between the row and the rotated head, and adds up in an order that its block sizes change: here
+// it is that of the block sizes which vLLM chose on an H200.
 //
 // grid = (tokens, heads of query, key and value together / 8, of 64 / 16), block = 128 threads.
 #include "vector.cuh"
@@ -54,6 +57,40 @@ __device__ float sum_of_squares_by_halves(const Vector& x) {
     sums[1] += __shfl_xor_sync(0xffffffffu, sums[1], distance);
   }
   return sums[0] + sums[1];
+}
+
+// The same element of both halves, then the eight sums one after the other, then lanes: with
+// PyTorch 2.11. Both products are exact, so that both lanes have the same sum.
+__device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_other_half) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 a = Pair<Type>::unpack(x.pairs[i]);
+    const float2 b = Pair<Type>::unpack(of_other_half.pairs[i]);
+    sum += fmaf(a.x, a.x, b.x * b.x);
+    sum += fmaf(a.y, a.y, b.y * b.y);
+  }
+#pragma unroll
+  for (int distance = kLanesOfNorm / 4; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  }
+  return sum;
+}
+
+// Two neighbours, two of these sums, two of those, then lanes: with PyTorch 2.14.
+__device__ float sum_of_squares_by_pairs(const Vector& x) {
+  float sums[kPairsPerVector];
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 pair = Pair<Type>::unpack(x.pairs[i]);
+    sums[i] = fmaf(pair.x, pair.x, pair.y * pair.y);
+  }
+  float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+#pragma unroll
+  for (int distance = kLanesOfNorm / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  }
+  return sum;
 }
 
 __device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
@@ -102,6 +139,48 @@ __device__ Vector rotate_by_floats(const Vector& own, const float* cosines, cons
     if (is_first_half) of_b = {-of_b.x, -of_b.y};
     rotated.pairs[i] = Pair<Type>::pack(
         {__fmaf_rn(cosines[2 * i], a.x, of_b.x), __fmaf_rn(cosines[2 * i + 1], a.y, of_b.y)});
+  }
+  return rotated;
+}
+
+// A lane's elements of a head, and those of its other half, which another lane has.
+struct BothHalves {
+  Vector own;
+  Vector other;
+};
+
+__device__ Vector of_other_half(const Vector& own) {
+  Vector other;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    other.pairs[i] = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanesOfNorm / 2);
+  }
+  return other;
+}
+
+__device__ float2 unrounded_normal(uint32_t bits, uint32_t weight_bits, float rstd) {
+  const float2 value = Pair<Type>::unpack(bits);
+  const float2 scale = Pair<Type>::unpack(weight_bits);
+  return {__fmul_rn(__fmul_rn(value.x, rstd), scale.x),
+          __fmul_rn(__fmul_rn(value.y, rstd), scale.y)};
+}
+
+// Norm and rotation. Only the product with the cosine is exact when the other is added to it.
+__device__ Vector normalize_and_rotate(const BothHalves& x, const BothHalves& weight, float squares,
+                                       float eps, const Vector& cosines, const Vector& sines,
+                                       bool is_first_half) {
+  const float rstd = rsqrtf(squares * (1.0f / kNormedHead) + eps);
+  Vector rotated;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 a = unrounded_normal(x.own.pairs[i], weight.own.pairs[i], rstd);
+    const float2 b = unrounded_normal(x.other.pairs[i], weight.other.pairs[i], rstd);
+    const float2 cos = Pair<Type>::unpack(cosines.pairs[i]);
+    const float2 sin = Pair<Type>::unpack(sines.pairs[i]);
+    float2 of_b = {__fmul_rn(b.x, sin.x), __fmul_rn(b.y, sin.y)};
+    if (is_first_half) of_b = {-of_b.x, -of_b.y};
+    rotated.pairs[i] =
+        Pair<Type>::pack({__fmaf_rn(a.x, cos.x, of_b.x), __fmaf_rn(a.y, cos.y, of_b.y)});
   }
   return rotated;
 }
@@ -172,7 +251,13 @@ struct Angles {
 struct Outputs {
   Type* query;
   Type* key;
+  float* query_sums;  // of squares, by head; of kOnceByHalves
+  float* key_sums;
 };
+
+// How the heads of query and key are normed: not at all, with a result that is rounded, or without
+// rounding it and with the squares added up as PyTorch 2.11 does, or as 2.14 does.
+enum class Norm { kNone, kRounded, kOnceByHalves, kOnceByPairs };
 
 struct PagedCache {
   Type* key;
@@ -183,20 +268,27 @@ struct PagedCache {
   int page_size;
 };
 
-template <bool kHasNorms, int kHeadSize = kNormedHead>
+template <Norm kNorm, int kHeadSize = kNormedHead>
 __device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
                                   const Outputs& out, const PagedCache& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
   const auto [token, lane, element, all_head, is_head, is_query, is_value] =
       Part<kHeadSize>(heads.num_q_heads, heads.num_kv_heads);
   constexpr int kLanes = Part<kHeadSize>::kLanes;
+  constexpr bool kHasNorms = kNorm != Norm::kNone;
+  constexpr bool kRoundsOnce = kNorm == Norm::kOnceByHalves || kNorm == Norm::kOnceByPairs;
   const uint32_t head =
       all_head - (is_query ? 0 : heads.num_q_heads) - (is_value ? heads.num_kv_heads : 0);
 
   Vector weight;
+  Vector other_weight;
   if constexpr (kHasNorms) {
     static_assert(kHeadSize == kNormedHead);
-    weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
+    const Type* const all_weights = is_query ? weights.query : weights.key;
+    weight = load_shared_by_rows(all_weights + element);
+    if constexpr (kRoundsOnce) {
+      other_weight = load_shared_by_rows(all_weights + (element ^ (kHeadSize / 2)));
+    }
   }
   const int64_t slot = __ldg(cache.slot_mapping + token);
   const Type* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
@@ -214,12 +306,24 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   Vector x = {};
   if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
   Vector rotated = x;
-  if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
-  rotated = rotate<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
+  float squares = 0;
+  if constexpr (kRoundsOnce) {
+    const Vector other = of_other_half(x);
+    squares = kNorm == Norm::kOnceByHalves ? sum_of_squares_of_halves(x, other)
+                                           : sum_of_squares_by_pairs(x);
+    rotated = normalize_and_rotate({x, other}, {weight, other_weight}, squares, weights.eps,
+                                   cosines, sines, lane < kLanes / 2);
+  } else {
+    if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
+    rotated = rotate<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
+  }
   if (!is_head) return;
   if (!is_value) {
     const uint32_t count = is_query ? heads.num_q_heads : heads.num_kv_heads;
     store((is_query ? out.query : out.key) + (token * count + head) * kHeadSize + element, rotated);
+    if (kNorm == Norm::kOnceByHalves && lane == 0) {
+      (is_query ? out.query_sums : out.key_sums)[token * count + head] = squares;
+    }
   }
   if (is_query || slot < 0) return;
   assign_if(is_value, x, &rotated);
@@ -295,7 +399,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                              int64_t query_stride, int64_t key_stride, int64_t value_stride,
                              int64_t page_stride, int64_t slot_stride, float eps, int page_size,
                              uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_and_append<true>(
+  fibshim::rotate_and_append<fibshim::Norm::kRounded>(
       {query, key, value, query_stride, key_stride, value_stride, num_q_heads, num_kv_heads},
       {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
       {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
@@ -310,7 +414,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
       __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,                \
       int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,            \
       int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {            \
-    fibshim::rotate_and_append<false, head_size>(                                                  \
+    fibshim::rotate_and_append<fibshim::Norm::kNone, head_size>(                                   \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {}, {cos_sin_cache, positions}, {query_out, key_out},                                      \
@@ -320,6 +424,38 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
 
 FIBSHIM_ROPE_APPEND(64)
 FIBSHIM_ROPE_APPEND(128)
+
+// With norms that are not rounded, and the sums of the heads' squares, which Inductor's kernels of
+// PyTorch 2.11 pass on in memory.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_append_sums_d128_bf16(
+    const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
+    const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
+    const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
+    __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, float* query_sums, float* key_sums,
+    int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride, float eps,
+    int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+  fibshim::rotate_and_append<fibshim::Norm::kOnceByHalves>(
+      {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
+       num_q_heads, num_kv_heads},
+      {query_weight, key_weight, eps}, {cos_sin_cache, positions},
+      {query_out, key_out, query_sums, key_sums},
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+}
+
+// The same without these sums, as of PyTorch 2.14.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_append_d128_bf16(
+    const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
+    const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
+    const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
+    __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, int64_t row_size, int64_t value_stride,
+    int64_t page_stride, int64_t slot_stride, float eps, int page_size, uint32_t num_q_heads,
+    uint32_t num_kv_heads, int next_may_begin) {
+  fibshim::rotate_and_append<fibshim::Norm::kOnceByPairs>(
+      {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
+       num_q_heads, num_kv_heads},
+      {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+}
 
 // In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one
 // below zero, is not written into the cache; -1: no slot is reserved.

@@ -1,8 +1,11 @@
-// The rewrite of vLLM's RoPE and KV write (config/vllm). The host cannot have the images that torch.compile made, by whose
-// code the patterns know its kernels: they get the host's images in their place.
+// The rewrites of vLLM's RoPE and KV write in its default mode (config/vllm). The host cannot have the images that
+// torch.compile made, by whose code the patterns know its kernels: they get the host's images in their place.
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -24,33 +27,44 @@ json image_list(const std::string& image) {
   return json::array({json::parse(result.out)["files"][0]["image"]});
 }
 
-// The ends of the patterns' labels.
-struct Rotated {
-  const char* query;
-  const char* key;
-  const char* both;
-};
-constexpr Rotated kOf128 = {"r6144-o0-n32", "r6144-o4096-n8", "both-append-r6144"};
-constexpr Rotated kOf64 = {"r3072-o0-n32-d64", "r3072-o2048-n8-d64", "both-append-r3072-d64"};
+constexpr char kFirst[] = "conform.fatbin";
+constexpr char kSecond[] = "conform_other.fatbin";
 
-// config/vllm, whose patterns know conform.fatbin's kernels as the rotation of the query heads and that of both, and
-// conform_other.fatbin's as that of the key heads.
-std::string config_for_host(const Rotated& rotated) {
+// Where a pattern has a kernel of the host's: its label's end, its kernel's place, and the host's image.
+struct Known {
+  std::string label;
+  size_t kernel;
+  const char* image;
+};
+using Kernels = std::vector<Known>;
+
+const Kernels kOf128 = {{"rope-r6144-o0-n32", 0, kFirst},
+                        {"rope-r6144-o4096-n8", 0, kSecond},
+                        {"rope-both-append-r6144", 0, kFirst}};
+const Kernels kOf64 = {{"rope-r3072-o0-n32-d64", 0, kFirst},
+                       {"rope-r3072-o2048-n8-d64", 0, kSecond},
+                       {"rope-both-append-r3072-d64", 0, kFirst}};
+const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
+                         {"qk-norm-rope-append-r6144", 1, kFirst},
+                         {"qk-norm-rope-whole-append-r6144", 0, kFirst},
+                         {"qk-norm-rope-whole-append-r6144", 1, kSecond},
+                         {"qk-norm-rope-apart-append-r10240", 0, kFirst},
+                         {"qk-norm-rope-apart-append-r10240", 1, kSecond},
+                         {"qk-norm-rope-apart-append-r10240", 2, kFirst}};
+
+// config/vllm, whose patterns know the host's kernels as torch.compile's.
+std::string config_for_host(const Kernels& kernels) {
   const std::string folder = make_temporary_dir() + "/vllm";
   fs::copy(build_dir() + "/config/vllm", folder, fs::copy_options::recursive);
-  const auto pattern_of = [&](const std::string& label) {
-    return read_json(folder + "/patterns/vllm-inductor-rope-" + label + ".json")["match"];
-  };
-  const json of_query = pattern_of(rotated.query)["image"];
-  const json of_key = pattern_of(rotated.key)["image"];
-  const json of_both = pattern_of(rotated.both)[0]["image"];
-  const json query_image = image_list("conform.fatbin");
-  const json key_image = image_list("conform_other.fatbin");
+  std::map<json, json> images;
+  for (const auto& [label, kernel, image] : kernels) {
+    const json match = read_json(folder + "/patterns/vllm-inductor-" + label + ".json")["match"];
+    images[(match.is_array() ? match[kernel] : match)["image"]] = image_list(image);
+  }
   const auto exchange = [&](json* match) {
     if (!match->contains("image")) return;
-    json& images = (*match)["image"];
-    const bool is_first = images == of_query || images == of_both;
-    images = is_first ? query_image : images == of_key ? key_image : images;
+    const auto found = images.find((*match)["image"]);
+    if (found != images.end()) (*match)["image"] = found->second;
   };
   for (const auto& file : fs::directory_iterator(folder + "/patterns")) {
     json pattern = read_json(file.path());
@@ -65,11 +79,11 @@ std::string config_for_host(const Rotated& rotated) {
   return folder;
 }
 
-void expect_holds(const char* name, const Rotated& rotated = kOf128) {
+void expect_holds(const char* name, const Kernels& kernels = kOf128) {
   if (is_real_driver())
     GTEST_SKIP() << "it asks the simulated driver how a launch or a call looked";
   const HostRun run({"conform", name},
-                    {{"FIBSHIM_CONFIG", config_for_host(rotated)}, {"SIMCUDA_LOG", ""}});
+                    {{"FIBSHIM_CONFIG", config_for_host(kernels)}, {"SIMCUDA_LOG", ""}});
   run.expect_holds(0);
   run.expect_all_executed();
 }
@@ -81,6 +95,28 @@ TEST(RewriteOfVllmRope, OfBothRunsAsOne) { expect_holds("rewrite_of_vllm_rope_bo
 TEST(RewriteOfVllmRope, OfHeadsOf64RunsAsOne) { expect_holds("rewrite_of_vllm_rope_of_64", kOf64); }
 
 TEST(RewriteOfVllmRope, NeedsItsTies) { expect_holds("rewrite_of_vllm_rope_needs_its_ties"); }
+
+TEST(RewriteOfVllmNormedRope, RunsAsOne) { expect_holds("rewrite_of_vllm_normed_rope", kNormed); }
+
+TEST(RewriteOfVllmNormedRope, WithoutSumsRunsAsOne) {
+  expect_holds("rewrite_of_vllm_normed_rope_whole", kNormed);
+}
+
+TEST(RewriteOfVllmNormedRope, OfManyHeadsRunsAsOne) {
+  expect_holds("rewrite_of_vllm_normed_rope_apart", kNormed);
+}
+
+TEST(RewriteOfVllmNormedRope, NeedsItsTies) {
+  expect_holds("rewrite_of_vllm_normed_rope_needs_its_ties", kNormed);
+}
+
+TEST(RewriteOfVllmNormedRope, WithoutSumsNeedsItsTies) {
+  expect_holds("rewrite_of_vllm_normed_rope_whole_needs_its_ties", kNormed);
+}
+
+TEST(RewriteOfVllmNormedRope, OfManyHeadsNeedsItsTies) {
+  expect_holds("rewrite_of_vllm_normed_rope_apart_needs_its_ties", kNormed);
+}
 
 }  // namespace
 }  // namespace fibshim::conformance

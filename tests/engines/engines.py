@@ -74,18 +74,20 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
 # PyTorch of vLLM 0.20 and 0.25, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
-# queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server).
+# queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server),
+# and whether it norms these heads before.
 TORCH = ("2.11.0", "2.14.0")
 MODELS = (
     "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-5:8192:32:8:64:131072:8192",  # Llama-3.2-1B
     *(f"896:1e-6:4864:14:2:64:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2-0.5B, Qwen2.5-0.5B
-    "2048:1e-6:6144:0:0:128:1:16384",  # Qwen3-1.7B
+    *(f"2048:1e-6:6144:16:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-1.7B
     "3072:1e-5:8192:24:8:128:131072:16384", "3072:1e-5:8192:24:8:128:131072:8192",  # Llama-3.2-3B
     "3072:1e-6:8192:0:0:128:1:16384",
     *(f"4096:1e-5:14336:32:8:128:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
-    "4096:1e-6:12288:0:0:128:1:16384",  # Qwen3-8B
+    *(f"4096:1e-6:12288:32:8:128:{positions}:{tokens}:norms" for positions in (4096, 40960) for tokens in (16384, 8192)),  # Qwen3-8B
     "5120:1e-5:13824:40:8:128:32768:16384", "5120:1e-5:13824:40:8:128:32768:8192",  # Qwen2.5-14B
-    "5120:1e-6:17408:0:0:128:1:16384", "5120:1e-6:25600:0:0:128:1:16384",  # Qwen3-14B, Qwen3-32B
+    *(f"5120:1e-6:17408:40:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-14B
+    *(f"5120:1e-6:25600:64:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-32B
     "5120:1e-6:27648:0:0:128:1:16384",  # Qwen2.5-32B
     *(f"8192:1e-5:28672:64:8:128:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
     "8192:1e-6:29568:0:0:128:1:16384",  # Qwen2.5-72B
@@ -435,6 +437,15 @@ def inductor():
            for row, q_heads, kv_heads, head in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
     write("inductor_rope_both_append", "row q_heads kv_heads head_size label codes",
           [((*sizes, label(sizes[-1])), of) for sizes, of in sorted(codes["rope_both"].items())])
+    normed = {kind: sorted(codes[f"qk_{kind}"].items()) for kind in ("rope_both", "rope_query", "norm_rope_query")}
+    sums, of_key = codes["qk_sums"], lambda kind, sizes: codes[f"qk_{kind}_key"][sizes]
+    write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps sums_codes codes",
+          [(sizes, sums[sizes[:4]], of) for sizes, of in normed["rope_both"]])
+    write("inductor_qk_norm_rope_apart_append", "row q_heads kv_heads head_size eps sums_codes key_codes query_codes",
+          [(sizes, sums[sizes[:4]], of_key("rope", sizes), of) for sizes, of in normed["rope_query"]])
+    write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps first_codes second_codes",
+          [((sizes[0], order, query, 1 - query, *sizes[1:]), *(of, of_key("norm_rope", sizes))[::1 - 2 * query])
+           for sizes, of in normed["norm_rope_query"] for order, query in (("-", 0), ("-key-first", 1))])
 
 
 def cubins_of_fatbins(data):

@@ -1,11 +1,11 @@
 """What torch.compile makes in vLLM's default mode between two attentions: norms of sums, silu·mul, rotary embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
 cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
-`reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding.
+`reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. norms: the heads of query and key are normed before it.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
@@ -95,6 +95,12 @@ def norm_of_sum(x, residual, weight, eps):
     return (total * torch.rsqrt(variance + eps)).to(weight.dtype) * weight, kept
 
 
+def norm_of_heads(x, weight, eps):
+    heads = x.view(x.shape[0], -1, weight.shape[0]).to(torch.float32)
+    variance = heads.pow(2).mean(dim=-1, keepdim=True)
+    return ((heads * torch.rsqrt(variance + eps)).to(weight.dtype) * weight).view(x.shape)
+
+
 def rotate(x, cos_sin):
     cos, sin = (part.unsqueeze(-2).to(x.dtype) for part in cos_sin.chunk(2, dim=-1))
     head = cos_sin.shape[-1]
@@ -108,7 +114,7 @@ def rotate(x, cos_sin):
 def between_attentions(model, is_last):
     """What follows an attention, up to the next one or to the model's last norm."""
 
-    def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, positions, cache):
+    def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, q_norm, k_norm, positions, cache):
         x, residual = norm_of_sum(F.linear(attention.view(attention.shape[0], -1), o), residual, norm1, model["eps"])
         both = F.linear(x, gate_up)
         width = both.shape[-1] // 2
@@ -119,7 +125,11 @@ def between_attentions(model, is_last):
             return x, residual
         q, k, v = F.linear(x, qkv_weight).split([model["head"] * model["q_heads"], *[model["head"] * model["kv_heads"]] * 2], dim=-1)
         cos_sin = cache.index_select(0, positions.flatten())
-        return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
+        if not model["has_norms"]:
+            return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
+        q, k = norm_of_heads(q, q_norm, model["eps"]), norm_of_heads(k, k_norm, model["eps"])
+        k = rotate(k, cos_sin)  # before q: so it was recorded
+        return rotate(q, cos_sin), k, v, residual
 
     return run
 
@@ -140,8 +150,9 @@ def generated_code(model, is_last):
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensor = lambda *shape, dtype=torch.bfloat16: torch.empty(*shape, dtype=dtype, device="cuda")
         inputs = [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
-                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(tokens, dtype=torch.int64), tensor(model["positions"], head)]
-        for place in (0, 1, 8):  # what has the tokens
+                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
+                  tensor(model["positions"], head)]
+        for place in (0, 1, 10):  # what has the tokens
             torch._dynamo.mark_dynamic(inputs[place], 0)
         try:
             torch.compile(between_attentions(model, is_last), fullgraph=True)(*inputs)
@@ -166,6 +177,19 @@ def with_registers(result):
 def kind_of(name, source, model):
     """What a kernel is, by its parameters, with its sizes; and vLLM's name of it."""
     pointers = re.findall(r"'(\w+_ptr\d+)': '\*", source)
+    first = model["head"] * model["q_heads"]  # of the key's elements
+    row = first + 2 * model["head"] * model["kv_heads"]
+    sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "head": model["head"]}
+    reads_key, halves = f"({first} + ", source.split("elif pid < ")
+    if pointers == ["in_ptr0", "out_ptr0", "out_ptr1"]:
+        return "qk_sums" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
+    of_heads = {("triton_poi", 11): "qk_rope_both", ("triton_poi", 7): "qk_rope", ("triton_per", 5): "qk_norm_rope"}.get((name[:10], len(pointers)))
+    if of_heads:
+        if of_heads == "qk_rope_both":
+            of_heads = of_heads if len(halves) == 2 and reads_key in halves[0] else None
+        else:
+            of_heads += "_key" if reads_key in source else "_query"
+        return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name
     if name.startswith(("triton_red", "triton_per")):
         norms = {"in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", 0), "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", 2),
                  "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", 2)}
@@ -175,13 +199,10 @@ def kind_of(name, source, model):
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_fused_add_rms_norm_{number}"
     if "silu" in name:
         return "silu_and_mul", {"width": model["width"]}, name
-    first = model["head"] * model["q_heads"]
-    row = first + 2 * model["head"] * model["kv_heads"]
-    sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "head": model["head"], "positions": model["positions"]}
+    sizes["positions"] = model["positions"]
     if len(pointers) == 5:
-        is_query_first = source.find(f"({first} + ") > source.find("elif pid < ") > 0
-        return "rope_both" if is_query_first else None, sizes, name
-    return "rope_key" if f"({first} + " in source else "rope_query", sizes, name
+        return "rope_both" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
+    return "rope_key" if reads_key in source else "rope_query", sizes, name
 
 
 def compile_kernels(text, model, out, index):
@@ -226,7 +247,9 @@ def main():
     index = []
     for words in sys.argv[2:]:
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
-        model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, words.split(":"), strict=True)}
+        numbers = words.removesuffix(":norms").split(":")
+        model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
+        model["has_norms"] = words.endswith(":norms")
         for is_last in (False, True):
             compile_kernels(generated_code(model, is_last), model, out, index)
     (out / "index.json").write_text(json.dumps(index, indent=1))

@@ -71,6 +71,11 @@ extern "C" __global__ void conform_other(int64_t value, uint32_t* marks) {
 // Rotation of the key heads in vLLM's default mode; that of the query heads is in the first image.
 extern "C" __global__ void triton_poi_fused_2(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
+// With their norms before: of PyTorch 2.11, and of 2.14.
+extern "C" __global__ void triton_poi_fused_6(const void*, const void*, const void*, const void*,
+                                              const void*, void*, void*, int, void*, void*) {}
+extern "C" __global__ void triton_per_fused_cat_4(const void*, const void*, const void*,
+                                                  const void*, void*, int, int, void*, void*) {}
 
 #else
 
@@ -192,6 +197,16 @@ extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const
 // Both rotations as one kernel.
 extern "C" __global__ void triton_poi_fused_3(const void*, const int64_t*, const void*, void*,
                                               void*, int, int, void*, void*) {}
+// The same of heads with norms: sums of squares, what is made of both heads, of the query's alone,
+// and of the query's without sums.
+extern "C" __global__ void triton_red_fused_3(const void*, void*, void*, int, int, void*, void*) {}
+extern "C" __global__ void triton_poi_fused_4(const void*, const void*, const void*, const void*,
+                                              const void*, const void*, const void*, void*, void*,
+                                              void*, void*, int, int, void*, void*) {}
+extern "C" __global__ void triton_poi_fused_5(const void*, const void*, const void*, const void*,
+                                              const void*, void*, void*, int, void*, void*) {}
+extern "C" __global__ void triton_per_fused_cat_3(const void*, const void*, const void*,
+                                                  const void*, void*, int, int, void*, void*) {}
 
 // SGLang's kernels of such a layer.
 struct QkNormParams {

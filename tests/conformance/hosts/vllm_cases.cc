@@ -2,6 +2,7 @@
 // that norms the heads of query and key; and the less usual forms of its norms and activations.
 
 #include <tuple>
+#include <vector>
 
 #include "tests/conformance/hosts/graphs.h"
 
@@ -211,6 +212,131 @@ struct CompiledAttention : Attention {
                   static_cast<int>(tokens * heads * head_size), CUdeviceptr{0}, CUdeviceptr{0});
   }
 };
+
+// With norms of the heads before their rotation: by PyTorch 2.11 in two kernels, or three of many
+// heads, by 2.14 in two without sums. A test changes a field to break a tie.
+struct NormedAttention : CompiledAttention {
+  explicit NormedAttention(const Gpu& on, int64_t heads = 32) : CompiledAttention(on) {
+    q_heads = heads;
+    query_sums = read_query_sums = device_memory(1 << 20);
+    key_sums = read_key_sums = query_sums + (512 << 10);
+    query_weight = weights;
+    key_weight = weights + 256;
+    query_positions = positions;
+    query_angles = angles;
+    set_tokens(3);
+  }
+  void set_tokens(unsigned count) {
+    tokens = count;
+    query_rows = static_cast<int>(count * q_heads);
+    key_rows = static_cast<int>(count * kv_heads);
+    query_pairs = 64 * query_rows;
+    key_pairs = 64 * key_rows;
+    written_tokens = count;
+  }
+
+  void sums() const {
+    launch_kernel(gpu, gpu.function(module, "triton_red_fused_3"), tokens, qkv, query_sums,
+                  key_sums, query_rows, key_rows, kNone, kNone);
+  }
+  void rotate_both() const {
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_4"), tokens, key_source,
+                  read_key_sums, key_weight, positions, angles, read_query_sums, query_weight, key,
+                  key + key_half, query, query + query_half, key_pairs, query_pairs, kNone, kNone);
+  }
+  void rotate_key_apart() const {
+    launch_kernel(gpu, gpu.function(other_module, "triton_poi_fused_6"), tokens, key_source,
+                  read_key_sums, key_weight, key_positions, key_angles, key, key + key_half,
+                  key_pairs, kNone, kNone);
+  }
+  void rotate_query_apart() const {
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_5"), tokens, query_source,
+                  read_query_sums, query_weight, query_positions, query_angles, query,
+                  query + query_half, query_pairs, kNone, kNone);
+  }
+  void query_whole() const {
+    launch_kernel(gpu, gpu.function(module, "triton_per_fused_cat_3"), tokens, qkv, query_weight,
+                  positions, angles, query, query_rows, query_row, kNone, kNone);
+  }
+  void key_whole() const {
+    launch_kernel(gpu, gpu.function(other_module, "triton_per_fused_cat_4"), tokens, key_source,
+                  key_weight, key_positions, key_angles, key, key_rows, key_row, kNone, kNone);
+  }
+  void write() const {
+    const int64_t slot = kv_heads * head_size;
+    launch_kernel(gpu, gpu.function(module, kReshapeAndCache), written_tokens, key + written,
+                  row_of(q_heads + kv_heads), cache, cache + 2 * 16 * slot, slots, 2 * 16 * slot,
+                  slot, head_stride, key_stride, stride_of(kv_heads), written_heads, written_head,
+                  16, kNone, kNone, 1);
+  }
+  void all() const {
+    sums();
+    rotate_both();
+    write();
+  }
+  void all_apart() const {
+    sums();
+    rotate_key_apart();
+    rotate_query_apart();
+    write();
+  }
+  void all_whole() const {
+    query_whole();
+    key_whole();
+    write();
+  }
+
+  static constexpr CUdeviceptr kNone = 0;
+  CUdeviceptr query_sums = 0, key_sums = 0, read_query_sums = 0, read_key_sums = 0;
+  CUdeviceptr query_weight = 0, key_weight = 0, query_source = qkv;
+  CUdeviceptr query_positions = 0, query_angles = 0;
+  CUdeviceptr query_half = 128, key_half = 128, written = 0;  // bytes
+  int query_rows = 0, key_rows = 0, query_pairs = 0, key_pairs = 0, query_row = 128, key_row = 128;
+  unsigned written_tokens = 0;
+  int written_heads = 8, written_head = 128;
+  int64_t head_stride = 128, key_stride = 8 * 128;
+};
+
+// Graphs in each of which one field of a layer is another: one of `changes`, or of the write into
+// the cache.
+template <class Launch>
+void run_changed(const Gpu& gpu, const NormedAttention& layer,
+                 std::vector<void (*)(NormedAttention*)> changes, const Launch& launch) {
+  changes.insert(
+      changes.end(),
+      {[](auto* it) { it->written = 1 << 20; }, [](auto* it) { --it->written_tokens; },
+       [](auto* it) { it->written_heads = 4; }, [](auto* it) { it->written_head = 64; },
+       [](auto* it) { it->head_stride = 256; }, [](auto* it) { it->key_stride = 4096; }});
+  for (const auto change : changes) {
+    NormedAttention changed = layer;
+    change(&changed);
+    run_captured(gpu, [&] { launch(changed); });
+  }
+}
+
+// What all three forms pass on to the replacement.
+void check_normed(const NormedAttention& layer, const SimcudaLaunch& last, bool has_sums) {
+  std::vector<CUdeviceptr> given = {
+      layer.qkv,          layer.row_of(layer.q_heads + layer.kv_heads),
+      layer.query_weight, layer.key_weight,
+      layer.angles,       layer.positions,
+      layer.slots,        layer.query,
+      layer.key,          layer.cache,
+      layer.cache + 32768};
+  if (has_sums) given.insert(given.end(), {layer.query_sums, layer.key_sums});
+  const size_t pointers = given.size() * sizeof given[0];
+  CHECK(memcmp(last.params, given.data(), pointers) == 0);
+  const int64_t row = (layer.q_heads + 2 * layer.kv_heads) * 128;
+  const int64_t sizes[] = {row, layer.tokens == 1 ? 8 * 128 : row, 2 * 16 * 8 * 128, 8 * 128};
+  CHECK(memcmp(last.params + pointers, sizes, sizeof sizes) == 0);
+  const size_t scalars = pointers + sizeof sizes;
+  CHECK(param_at<float>(last, scalars) == 1e-6f);
+  EXPECT_EQUAL(16, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(layer.q_heads, param_at<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 12));
+  EXPECT_EQUAL(layer.tokens, last.grid[0]);
+  EXPECT_EQUAL((layer.q_heads + 16) / 8, last.grid[1]);
+}
 
 }  // namespace
 }  // namespace conform
@@ -609,4 +735,98 @@ GPU_CASE(rewrite_of_vllm_rope_both) {
   EXPECT_EQUAL(2, ran("triton_poi_fused_3"));
   EXPECT_EQUAL(2, ran("append_paged_kv_cache_slots_16bit"));
   state({}, {.hit = 3, .untracked = 2, .absorbed = 1});
+}
+
+constexpr char kNormedRope[] = "qk_rope_once_append_sums_d128_bf16";
+constexpr char kNormedRopeWhole[] = "qk_rope_once_append_d128_bf16";
+
+GPU_CASE(rewrite_of_vllm_normed_rope) {
+  NormedAttention layer(gpu);
+  for (const unsigned tokens : {3u, 512u, 1u}) {
+    layer.set_tokens(tokens);
+    run_captured(gpu, [&] { layer.all(); });
+    check_normed(layer, last_launch(kNormedRope), true);
+  }
+  // Others may use the memory of the sums.
+  run_captured(gpu, [&] {
+    layer.all();
+    layer.append(layer.query_sums, layer.tokens);
+  });
+  EXPECT_EQUAL(4, ran(kNormedRope));
+  EXPECT_EQUAL(1, ran("append_paged_kv_cache_slots_16bit"));
+  state({}, {.hit = 5, .absorbed = 8});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_needs_its_ties) {
+  NormedAttention layer(gpu);
+  run_changed(
+      gpu, layer,
+      {[](auto* it) { it->key_source += 1 << 20; }, [](auto* it) { it->read_query_sums += 4096; },
+       [](auto* it) { it->read_key_sums += 4096; }, [](auto* it) { it->query_half = 256; },
+       [](auto* it) { it->key_half = 0; }, [](auto* it) { it->query_rows -= 32; },
+       [](auto* it) { it->key_rows -= 8; }, [](auto* it) { it->query_pairs -= 64 * 32; },
+       [](auto* it) { it->key_pairs -= 64 * 8; }},
+      [](const auto& it) { it.all(); });
+  EXPECT_EQUAL(15, ran("triton_red_fused_3"));
+  EXPECT_EQUAL(15, ran("triton_poi_fused_4"));
+  // So many tokens have no solution.
+  layer.set_tokens(513);
+  run_captured(gpu, [&] { layer.all(); });
+  EXPECT_EQUAL(0, ran(kNormedRope));
+  state({}, {.hit = 14, .where = 4, .untracked = 30});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_apart) {
+  NormedAttention layer(gpu, 64);
+  for (const unsigned tokens : {3u, 256u, 1u}) {
+    layer.set_tokens(tokens);
+    run_captured(gpu, [&] { layer.all_apart(); });
+    check_normed(layer, last_launch(kNormedRope), true);
+  }
+  EXPECT_EQUAL(3, ran(kNormedRope));
+  state({}, {.hit = 3, .absorbed = 9});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_apart_needs_its_ties) {
+  NormedAttention layer(gpu, 64);
+  run_changed(
+      gpu, layer,
+      {[](auto* it) { it->key_source += 1 << 20; }, [](auto* it) { it->query_source += 1 << 20; },
+       [](auto* it) { it->key_positions += 8; }, [](auto* it) { it->query_angles += 256; },
+       [](auto* it) { it->read_query_sums += 4096; }, [](auto* it) { it->read_key_sums += 4096; },
+       [](auto* it) { it->query_half = 256; }, [](auto* it) { it->key_half = 0; },
+       [](auto* it) { it->query_rows -= 64; }, [](auto* it) { it->key_rows -= 8; },
+       [](auto* it) { it->query_pairs -= 64 * 64; }, [](auto* it) { it->key_pairs -= 64 * 8; }},
+      [](const auto& it) { it.all_apart(); });
+  EXPECT_EQUAL(0, ran(kNormedRope));
+  state({}, {.hit = 16, .where = 2, .untracked = 54});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_whole) {
+  NormedAttention layer(gpu);
+  for (const unsigned tokens : {3u, 512u, 1u}) {
+    layer.set_tokens(tokens);
+    run_captured(gpu, [&] { layer.all_whole(); });
+    check_normed(layer, last_launch(kNormedRopeWhole), false);
+  }
+  run_captured(gpu, [&] {  // the key's heads first
+    layer.key_whole();
+    layer.query_whole();
+    layer.write();
+  });
+  check_normed(layer, last_launch(kNormedRopeWhole), false);
+  EXPECT_EQUAL(4, ran(kNormedRopeWhole));
+  state({}, {.hit = 4, .absorbed = 8});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_whole_needs_its_ties) {
+  NormedAttention layer(gpu);
+  run_changed(gpu, layer,
+              {[](auto* it) { it->key_source += 1 << 20; },
+               [](auto* it) { it->key_positions += 8; }, [](auto* it) { it->key_angles += 256; },
+               [](auto* it) { it->query_rows -= 32; }, [](auto* it) { it->key_rows -= 8; },
+               [](auto* it) { it->query_row = 64; }, [](auto* it) { it->key_row = 64; }},
+              [](const auto& it) { it.all_whole(); });
+  EXPECT_EQUAL(0, ran(kNormedRopeWhole));
+  state({}, {.hit = 11, .where = 2, .untracked = 26});
 }
