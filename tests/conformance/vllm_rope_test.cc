@@ -49,8 +49,8 @@ const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
                          {"qk-norm-rope-whole-append-r6144", 0, kFirst},
                          {"qk-norm-rope-whole-append-r6144", 1, kSecond},
                          {"qk-norm-rope-apart-append-r10240", 0, kFirst},
-                         {"qk-norm-rope-apart-append-r10240", 1, kSecond},
-                         {"qk-norm-rope-apart-append-r10240", 2, kFirst}};
+                         {"qk-norm-rope-apart-append-r10240", 1, kFirst},
+                         {"qk-norm-rope-apart-append-r10240", 2, kSecond}};
 
 // config/vllm, whose patterns know the host's kernels as torch.compile's.
 std::string config_for_host(const Kernels& kernels) {

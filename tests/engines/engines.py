@@ -441,11 +441,13 @@ def inductor():
     sums, of_key = codes["qk_sums"], lambda kind, sizes: codes[f"qk_{kind}_key"][sizes]
     write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps sums_codes codes",
           [(sizes, sums[sizes[:4]], of) for sizes, of in normed["rope_both"]])
-    write("inductor_qk_norm_rope_apart_append", "row q_heads kv_heads head_size eps sums_codes key_codes query_codes",
-          [(sizes, sums[sizes[:4]], of_key("rope", sizes), of) for sizes, of in normed["rope_query"]])
+    orders = (("-", 0, 1), ("-key-first", 1, 0))
+    write("inductor_qk_norm_rope_apart_append", "row order query key q_heads kv_heads head_size eps sums_codes first_codes second_codes",
+          [((sizes[0], order, 1 + query, 1 + key, *sizes[1:]), sums[sizes[:4]], *(of, of_key("rope", sizes))[::key - query])
+           for sizes, of in normed["rope_query"] for order, query, key in orders])
     write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps first_codes second_codes",
-          [((sizes[0], order, query, 1 - query, *sizes[1:]), *(of, of_key("norm_rope", sizes))[::1 - 2 * query])
-           for sizes, of in normed["norm_rope_query"] for order, query in (("-", 0), ("-key-first", 1))])
+          [((sizes[0], order, query, key, *sizes[1:]), *(of, of_key("norm_rope", sizes))[::key - query])
+           for sizes, of in normed["norm_rope_query"] for order, query, key in orders])
 
 
 def cubins_of_fatbins(data):

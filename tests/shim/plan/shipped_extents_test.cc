@@ -96,6 +96,7 @@ const std::map<std::string, Names>& known_gaps() {
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-qk-norm-rope-apart-append-r10240",
+        "vllm-inductor-qk-norm-rope-apart-append-r10240-key-first",
         "vllm-inductor-qk-norm-rope-append-r10240",
         "vllm-inductor-qk-norm-rope-append-r4096",
         "vllm-inductor-qk-norm-rope-append-r6144",
