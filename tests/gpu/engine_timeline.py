@@ -82,7 +82,7 @@ def figures_of(steps, others):
 def layer_of(rows):
     """The same of one layer, from a KV write to the next: means over the middle layers."""
     names = [row[0] for row in rows]
-    writes = [at for at, name in enumerate(names) if re.search("reshape_and_cache|append_paged_kv_cache|rope_append", name)]
+    writes = [at for at, name in enumerate(names) if re.search("reshape_and_cache|append_paged_kv_cache|rope_(once_)?append", name)]
     if len(writes) < 4:
         raise ValueError("fewer than four layers: " + ", ".join(sorted(set(names))))
     width = writes[2] - writes[1]

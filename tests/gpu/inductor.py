@@ -23,11 +23,13 @@ from solutions import Kernel, load_folder
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 JUDGED = (1, 3, 77, 1024)
+ALONE = ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum", "silu_and_mul", "rope_query", "rope_key")  # what is replaced by itself
 NOISE = 1.03  # what times of the same kernel differ by
 
 
 class Case:
-    """`arguments`: of ours, by name. `originals`: arguments of Inductor's kernel, without its two null pointers; `elements`: what its grid covers."""
+    """`arguments`: of ours, by name. `originals`: arguments of Inductor's kernel, without its two null pointers; `elements`: what its grid covers,
+    of each of its parts."""
 
     def __init__(self, kind, sizes, positions, rows):
         generator = torch.Generator(device="cuda").manual_seed(rows)
@@ -44,7 +46,7 @@ class Case:
             self.originals = [*inputs, weight, *(self.outputs if kind != "add2_rms_norm" else []), rows, hidden]
             self.arguments = dict(zip(("hidden_states", "first", "second"), inputs)) | {
                 "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "eps": sizes["eps"], "batch_size": rows}
-            self.axes, self.elements, self.moved = {"batch_size": rows}, rows, 2 * rows * hidden * (len(inputs) + len(self.outputs))
+            self.axes, self.elements, self.moved = {"batch_size": rows}, [rows], 2 * rows * hidden * (len(inputs) + len(self.outputs))
             total = sum(one.double() for one in ([self.source, *inputs[1:]] if kind == "add2_rms_norm" else inputs))
             norm = total * (total.pow(2).mean(-1, keepdim=True) + sizes["eps"]).rsqrt() * weight.double()
             self.exact = [total, norm] if kind.endswith("sum") else [norm]
@@ -55,7 +57,7 @@ class Case:
             self.outputs = [torch.empty(rows, width, dtype=x.dtype, device="cuda")]
             self.originals = [x, self.outputs[0], rows * width]
             self.arguments = {"input": x, "output": self.outputs[0], "hidden_div_2": width, "num_tokens": rows}
-            self.axes, self.elements, self.moved = {"num_tokens": rows}, rows * width, 6 * rows * width
+            self.axes, self.elements, self.moved = {"num_tokens": rows}, [rows * width], 6 * rows * width
             gate, up = x.double().chunk(2, -1)
             self.exact = [torch.nn.functional.silu(gate) * up]
         else:
@@ -68,7 +70,7 @@ class Case:
             self.originals = [qkv, places, cache, self.outputs[0], rows * heads * head]
             self.arguments = {"qkv": qkv, "output": self.outputs[0], "cos_sin_cache": cache, "positions": places, "row_stride": sizes["row"],
                               "first": first, "head_count": heads, "nnz": rows}
-            self.axes, self.elements, self.moved = {"nnz": rows, "max_seq_len": positions}, rows * heads * head, 4 * rows * heads * head
+            self.axes, self.elements, self.moved = {"nnz": rows, "max_seq_len": positions}, [rows * heads * head], 4 * rows * heads * head
             cos, sin = cache.double()[places].unsqueeze(1).chunk(2, -1)
             a, b = qkv[:, first:first + heads * head].double().view(rows, heads, head).chunk(2, -1)
             self.exact = [torch.cat([a * cos - b * sin, b * cos + a * sin], -1).view(rows, -1)]
@@ -92,7 +94,7 @@ class Original:
     def launch(self, case):
         values = [value.data_ptr() if isinstance(value, torch.Tensor) else value for value in case.originals]
         self.kernel.types = [ctypes.c_void_p if isinstance(value, torch.Tensor) else ctypes.c_int32 for value in case.originals] + [ctypes.c_void_p] * 2
-        self.kernel.launch((-(-case.elements // self.elements), 1, 1), (self.threads, 1, 1), [*values, None, None], self.shared_mem)
+        self.kernel.launch((sum(-(-elements // self.elements) for elements in case.elements), 1, 1), (self.threads, 1, 1), [*values, None, None], self.shared_mem)
 
 
 def judge(report, version, kind, sizes, positions, originals, solution):
@@ -143,7 +145,7 @@ def main():
         groups = {}
         for one in json.loads((folder / "index.json").read_text()):
             sizes = {name: size for name, size in one["sizes"].items() if name != "positions"}
-            if one["kind"] != "rope_both" and (not args.kinds or one["kind"] in args.kinds):
+            if one["kind"] in ALONE and (not args.kinds or one["kind"] in args.kinds):
                 # One number of positions stands for all.
                 positions, ones = groups.setdefault((one["kind"], tuple(sizes.items())), (one["sizes"].get("positions"), []))
                 if one["sizes"].get("positions") == positions:

@@ -494,6 +494,22 @@ def qk_rmsnorm_rope_append(solution, dtype, size, rows):
     return problems + case.cache_problems()
 
 
+def qk_rmsnorm_rope_once_append(solution, dtype, size, rows):
+    case = HeadsAndCache(solution, dtype, size, rows)
+    weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
+    sums = [torch.full((rows, heads), float("nan"), device="cuda") for heads in (case.q_heads, case.kv_heads)]
+    solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1], "query_weight": weights[0], "key_weight": weights[1],
+                     "query_sums": sums[0], "key_sums": sums[1], "eps": EPS})
+    problems = []
+    for name, out, heads, weight, of_squares in zip(("query_out", "key_out"), (case.q_out, case.k_out), (case.q, case.k), weights, sums):
+        x = heads.double()
+        exact, sizes = case.rotated(x * reciprocal_root(x.pow(2), EPS) * weight.double())
+        problems += wrong(name, out, exact, 2.0**-20 * sizes)
+        if "_sums_" in solution.definition:
+            problems += wrong(f"sums of {name}", of_squares, x.pow(2).sum(-1))
+    return problems + case.cache_problems()
+
+
 def rope_append(solution, dtype, size, rows):
     case = HeadsAndCache(solution, dtype, size, rows)
     solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1]})
@@ -608,6 +624,7 @@ FAMILIES = {
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
+    **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
     "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),

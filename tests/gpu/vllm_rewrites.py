@@ -3,11 +3,14 @@
 
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE] [WHAT...]
 
-KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64; all, if left
-out. In place of the two kernels of rope and rope-64 that torch.compile makes are two like them, by Triton, whose code the folder is told.
+KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
+what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.14 qk-whole; all,
+if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
+of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
+makes are two like them, by Triton, whose code the folder is told.
 Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
 are from what float64 says; timed are replayed graphs. A rewrite must be made wherever it can be, must not be further from float64
-than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's.
+than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's, of others nearly all.
 """
 import argparse
 import json
@@ -17,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
 
 from kept_times import KeptTimes, finish
 from report import Report
@@ -103,6 +107,7 @@ class Heads:
     sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8))
     rows = (1, 8, 32, 256, 512)
     most_that_differ = 0
+    eps = EPS
     HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
     memory = {}  # the caches, each an allocation of its own, as an engine's are
 
@@ -162,8 +167,11 @@ class Heads:
         return {"output": self.q, "key": self.k, "written": written, "elsewhere": elsewhere[None]}
 
     def exact(self):
+        return self.rotated(self.normed().to(self.q.dtype))
+
+    def normed(self):
         x = self.heads()[0].double()
-        return self.rotated((x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).to(self.q.dtype))
+        return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weights[0].double()
 
     def rotated(self, heads):
         import torch
@@ -174,12 +182,20 @@ class Heads:
     def moved_bytes(self):
         return 4 * self.qkv.numel()
 
+    @classmethod
+    def definition(cls, q_heads, kv_heads):
+        return f"qk_rmsnorm_rope_append_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+
 
 class Rotation(Heads):
     """The same without norms, as in vLLM's default mode: three kernels, of which Triton compiles two."""
     sizes = ((32, 8), (64, 8))
     memory = {}
     kernel = None
+
+    @classmethod
+    def definition(cls, q_heads, kv_heads):
+        return f"rope_append_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
 
     @classmethod
     def parts(cls):
@@ -221,6 +237,104 @@ class SmallRotation(Rotation):
     HEAD = 64
 
 
+class Compiled(Heads):
+    """With norms, by torch.compile's own kernels: sums of squares, norm and rotation of all heads."""
+    sizes = ((16, 8), (32, 8), (40, 8), (64, 8))
+    most_that_differ = 1e-3
+    eps = 1e-6
+    memory = {}
+    version, form = "2.11.0", "_sums"
+    chosen = {}  # file by kind and heads
+    loaded = {}
+
+    @classmethod
+    def definition(cls, q_heads, kv_heads):
+        return f"qk_rmsnorm_rope_once_append{cls.form}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+
+    @classmethod
+    def configurations(cls, build):
+        """What was compiled for these sizes, by kind and heads."""
+        folder, = (build / "inductor").glob(f"{cls.version}-*")
+        found = {}
+        for one in json.loads((folder / "index.json").read_text()):
+            sizes = one["sizes"]
+            if one["kind"].startswith("qk_") and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS:
+                found.setdefault(f"{one['kind']} {sizes['q_heads']} {sizes['kv_heads']}", []).append({**one, "file": str(folder / one["file"])})
+        return found
+
+    @classmethod
+    def choose(cls, build):
+        """The fastest of each, with many tokens, as Inductor tries them."""
+        import torch
+        from graph_time import graph_us
+        cls.allocate(torch.bfloat16)
+        configurations, chosen = cls.configurations(build), {}
+        for size in cls.sizes:
+            case = cls(size, 4096, torch.bfloat16, False)
+            case.make_outputs()
+            for kind in case.launches():
+                key = f"{kind} {case.q_heads} {case.kv_heads}"
+                chosen[key] = min(configurations[key], key=lambda one: graph_us(lambda: case.launch(kind, one), case.moved_bytes()))
+        return chosen
+
+    def make_outputs(self):
+        import torch
+        super().make_outputs()
+        self.sums = [torch.empty(x.shape[:2], device="cuda") for x in (self.q, self.k)]
+
+    def launches(self):
+        """By kind, in order: the arguments, and what the grid covers of each of the kernel's parts."""
+        rows = [self.sums[0].numel(), self.sums[1].numel()]
+        pairs = [self.HEAD // 2 * count for count in rows]
+        halves = [[x, x.flatten()[self.HEAD // 2:]] for x in (self.q, self.k)]
+        return {"qk_sums": ([self.qkv, *self.sums, *rows], rows),
+                "qk_rope_both": ([self.qkv, self.sums[1], self.weights[1], self.positions, self.angles, self.sums[0], self.weights[0], *halves[1],
+                                  *halves[0], *pairs[::-1]], pairs)}
+
+    def launch(self, kind, one):
+        from inductor import Original
+        if one["file"] not in self.loaded:
+            self.loaded[one["file"]] = Original(pathlib.Path(), one)
+        originals, elements = self.launches()[kind]
+        self.loaded[one["file"]].launch(SimpleNamespace(originals=originals, elements=elements))
+
+    def run(self):
+        self.make_outputs()
+        for kind in self.launches():
+            self.launch(kind, self.chosen[f"{kind} {self.q_heads} {self.kv_heads}"])
+        self.append(self.heads()[2])
+
+    def outputs(self):
+        import torch
+        return super().outputs() | ({"sums": torch.cat(self.sums, -1).bfloat16()} if self.form else {})
+
+    def exact(self):
+        return self.rotated(self.normed())
+
+
+class CompiledApart(Compiled):
+    """Of many heads in large batches."""
+    sizes = ((64, 8),)
+    memory = {}
+
+    def launches(self):
+        rows = [self.sums[0].numel(), self.sums[1].numel()]
+        part = lambda index, x: ([self.qkv, self.sums[index], self.weights[index], self.positions, self.angles, x, x.flatten()[self.HEAD // 2:],
+                                  x.numel() // 2], [x.numel() // 2])
+        return {"qk_sums": ([self.qkv, *self.sums, *rows], rows), "qk_rope_query": part(0, self.q), "qk_rope_key": part(1, self.k)}
+
+
+class CompiledWhole(Compiled):
+    """With PyTorch 2.14: without sums in memory."""
+    memory = {}
+    version, form = "2.14.0", ""
+
+    def launches(self):
+        part = lambda index, x: ([self.qkv, self.weights[index], self.positions, self.angles, x, x.numel() // self.HEAD, self.HEAD],
+                                 [x.numel() // self.HEAD])
+        return {"qk_norm_rope_query": part(0, self.q), "qk_norm_rope_key": part(1, self.k)}
+
+
 def make_rotation():
     import triton
     import triton.language as tl
@@ -260,17 +374,15 @@ def quantize(q, x, scale, per_token):
 
 
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
-        "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False)}
+        "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
+        "qk-apart": (CompiledApart, False), "qk-whole": (CompiledWhole, False)}
 
 
 def described(what, size, rows):
     """The definition, and the values of its variable axes."""
     kind, per_token = WHAT[what]
     if issubclass(kind, Heads):
-        heads, kv_heads = size
-        row = "" if kind is Heads else f"_r{(heads + 2 * kv_heads) * kind.HEAD}"
-        name = ("qk_rmsnorm_rope_append" if kind is Heads else "rope_append") + f"{row}_q{heads}_kv{kv_heads}_d{kind.HEAD}"
-        return name, {"num_tokens": rows, "max_seq_len": kind.POSITIONS, "num_pages": kind.PAGES, "page_size": kind.PAGE}
+        return kind.definition(*size), {"num_tokens": rows, "max_seq_len": kind.POSITIONS, "num_pages": kind.PAGES, "page_size": kind.PAGE}
     name, axis = ("fused_add_rmsnorm", "batch_size") if kind is Norm else ("silu_and_mul", "num_tokens")
     return f"{name}_then_quant{'_per_token' if per_token else ''}_h{size}", {axis: rows}
 
@@ -278,6 +390,7 @@ def described(what, size, rows):
 def child(args):
     import torch
     from graph_time import graph_us
+    Compiled.chosen = json.loads(os.environ.get("CHOSEN", "{}"))
     torch.ops.load_library(str(args.kernels))
     if not hasattr(torch.ops._C_cache_ops, "reshape_and_cache_flash"):
         torch.ops.load_library(str(args.kernels.with_name("_C.abi3.so")))
@@ -340,11 +453,17 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--compile", help=argparse.SUPPRESS)
+    parser.add_argument("--choose", help=argparse.SUPPRESS)
     args = parser.parse_intermixed_args()
-    args.what = args.what or list(WHAT)
+    args.what = args.what or [what for what, (kind, _) in WHAT.items() if not issubclass(kind, Compiled) or (args.build / "inductor").exists()]
+    compiled = [WHAT[what][0] for what in args.what if issubclass(WHAT[what][0], Compiled)]
     if args.compile:
         Rotation.compile(args.compile)
         return SmallRotation.compile(args.compile)
+    if args.choose:
+        chosen = {key: one for kind in compiled for key, one in kind.choose(args.build).items()}
+        pathlib.Path(args.choose).write_text(json.dumps(chosen))
+        return None
     if args.child:
         return child(args)
     build = args.build.resolve()
@@ -358,11 +477,15 @@ def main():
             if isinstance(json.loads(pattern.read_text())["match"], list):
                 pattern.unlink()
         # What no other pattern supplies is an argument of nothing then.
-        for kind in ("rope_append", "splitk_reduce"):
+        for kind in ("rope_append", "once_append", "splitk_reduce"):
             for solution in pathlib.Path(single, "solutions").glob(f"**/*{kind}*.json"):
                 solution.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
         command = [sys.executable, __file__, str(args.build), str(args.kernels), *args.what]
+        if compiled:
+            chosen = pathlib.Path(folder, "chosen")
+            subprocess.run([*command, "--choose", chosen], check=True)
+            os.environ["CHOSEN"] = chosen.read_text()
         alone, _ = run_side(command, {})
         singly, counted_singly = run_side(command, {**shim, "FIBSHIM_CONFIG": single})
         as_one, counted = run_side(command, {**shim, "FIBSHIM_CONFIG": whole})
