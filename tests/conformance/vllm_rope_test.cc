@@ -46,6 +46,7 @@ const Kernels kOf64 = {{"rope-r3072-o0-n32-d64", 0, kFirst},
                        {"rope-both-append-r3072-d64", 0, kFirst}};
 const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
                          {"qk-norm-rope-append-r6144", 1, kFirst},
+                         {"qk-norm-rope-both-append-r6144", 0, kFirst},
                          {"qk-norm-rope-whole-append-r6144", 0, kFirst},
                          {"qk-norm-rope-whole-append-r6144", 1, kSecond},
                          {"qk-norm-rope-apart-append-r10240", 0, kFirst},
@@ -102,6 +103,10 @@ TEST(RewriteOfVllmNormedRope, WithoutSumsRunsAsOne) {
   expect_holds("rewrite_of_vllm_normed_rope_whole", kNormed);
 }
 
+TEST(RewriteOfVllmNormedRope, OfOneKernelRunsAsOne) {
+  expect_holds("rewrite_of_vllm_normed_rope_at_once", kNormed);
+}
+
 TEST(RewriteOfVllmNormedRope, OfManyHeadsRunsAsOne) {
   expect_holds("rewrite_of_vllm_normed_rope_apart", kNormed);
 }
@@ -112,6 +117,10 @@ TEST(RewriteOfVllmNormedRope, NeedsItsTies) {
 
 TEST(RewriteOfVllmNormedRope, WithoutSumsNeedsItsTies) {
   expect_holds("rewrite_of_vllm_normed_rope_whole_needs_its_ties", kNormed);
+}
+
+TEST(RewriteOfVllmNormedRope, OfOneKernelNeedsItsTies) {
+  expect_holds("rewrite_of_vllm_normed_rope_at_once_needs_its_ties", kNormed);
 }
 
 TEST(RewriteOfVllmNormedRope, OfManyHeadsNeedsItsTies) {

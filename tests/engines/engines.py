@@ -73,10 +73,10 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
-# PyTorch of vLLM 0.20 and 0.25, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
+# PyTorch of vLLM 0.20 to 0.26, of 0.27 to 0.31, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
 # queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server),
 # and whether it norms these heads before.
-TORCH = ("2.11.0", "2.14.0")
+TORCH = ("2.11.0", "2.13.0", "2.14.0")
 MODELS = (
     "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-5:8192:32:8:64:131072:8192",  # Llama-3.2-1B
     *(f"896:1e-6:4864:14:2:64:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2-0.5B, Qwen2.5-0.5B
@@ -445,6 +445,8 @@ def inductor():
     write("inductor_qk_norm_rope_apart_append", "row order query key q_heads kv_heads head_size eps sums_codes first_codes second_codes",
           [((sizes[0], order, 1 + query, 1 + key, *sizes[1:]), sums[sizes[:4]], *(of, of_key("rope", sizes))[::key - query])
            for sizes, of in normed["rope_query"] for order, query, key in orders])
+    write("inductor_qk_norm_rope_both_append", "row q_heads kv_heads head_size eps codes",
+          [(sizes, of) for sizes, of in sorted(codes["qk_norm_rope_both"].items())])
     write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps first_codes second_codes",
           [((sizes[0], order, query, key, *sizes[1:]), *(of, of_key("norm_rope", sizes))[::key - query])
            for sizes, of in normed["norm_rope_query"] for order, query, key in orders])

@@ -183,10 +183,11 @@ def kind_of(name, source, model):
     reads_key, halves = f"({first} + ", source.split("elif pid < ")
     if pointers == ["in_ptr0", "out_ptr0", "out_ptr1"]:
         return "qk_sums" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
-    of_heads = {("triton_poi", 11): "qk_rope_both", ("triton_poi", 7): "qk_rope", ("triton_per", 5): "qk_norm_rope"}.get((name[:10], len(pointers)))
+    of_heads = {("triton_poi", 11): "qk_rope_both", ("triton_poi", 7): "qk_rope", ("triton_red", 7): "qk_norm_rope_both",
+                ("triton_per", 5): "qk_norm_rope"}.get((name[:10], len(pointers)))
     if of_heads:
-        if of_heads == "qk_rope_both":
-            of_heads = of_heads if len(halves) == 2 and reads_key in halves[0] else None
+        if of_heads.endswith("_both"):
+            of_heads = of_heads if len(halves) == 2 and reads_key in halves[of_heads == "qk_norm_rope_both"] else None
         else:
             of_heads += "_key" if reads_key in source else "_query"
         return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name

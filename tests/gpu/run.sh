@@ -138,6 +138,9 @@ run "the memory behind a pointer" "$python" "$here/memory_range.py"
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
   run "vLLM, default mode" "$python" "$here/engine_vllm.py" "$build"
+  for model in qwen3 llama_1b; do
+    run "vLLM, default mode, $model" "$python" "$here/engine_vllm.py" "$build" --model $model
+  done
   run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager
   run "shadow checks under vLLM, default mode" "$python" "$here/vllm_shadow.py" "$build"
   run "shadow checks under vLLM, eager" "$python" "$here/vllm_shadow.py" "$build" --eager
@@ -154,6 +157,8 @@ fi
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sglang") is None)'; then
   run "SGLang, Llama" "$python" "$here/engine_sglang.py" "$build"
   run "SGLang, Qwen3" "$python" "$here/engine_sglang.py" "$build" --model qwen3
+  run "SGLang, Llama 3.2 1B" "$python" "$here/engine_sglang.py" "$build" --model llama_1b
+  run "SGLang, sampled" "$python" "$here/engine_sglang.py" "$build" --temperature 0.8
 else
   echo "SKIP SGLang: it is not installed (pip install sglang)"
   skipped=$((skipped + 1))

@@ -4,7 +4,7 @@
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE] [WHAT...]
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
-what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.14 qk-whole; all,
+what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole; all,
 if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
@@ -335,6 +335,16 @@ class CompiledWhole(Compiled):
         return {"qk_norm_rope_query": part(0, self.q), "qk_norm_rope_key": part(1, self.k)}
 
 
+class CompiledOnce(CompiledWhole):
+    """With PyTorch 2.13: in one kernel."""
+    memory = {}
+    version = "2.13.0"
+
+    def launches(self):
+        rows = [x.numel() // self.HEAD for x in (self.q, self.k)]
+        return {"qk_norm_rope_both": ([self.qkv, self.weights[0], self.positions, self.angles, self.weights[1], self.q, self.k, *rows], rows)}
+
+
 def make_rotation():
     import triton
     import triton.language as tl
@@ -375,7 +385,7 @@ def quantize(q, x, scale, per_token):
 
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
         "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
-        "qk-apart": (CompiledApart, False), "qk-whole": (CompiledWhole, False)}
+        "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False)}
 
 
 def described(what, size, rows):

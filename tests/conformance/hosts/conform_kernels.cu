@@ -198,7 +198,7 @@ extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const
 extern "C" __global__ void triton_poi_fused_3(const void*, const int64_t*, const void*, void*,
                                               void*, int, int, void*, void*) {}
 // The same of heads with norms: sums of squares, what is made of both heads, of the query's alone,
-// and of the query's without sums.
+// and of the query's and of both without sums.
 extern "C" __global__ void triton_red_fused_3(const void*, void*, void*, int, int, void*, void*) {}
 extern "C" __global__ void triton_poi_fused_4(const void*, const void*, const void*, const void*,
                                               const void*, const void*, const void*, void*, void*,
@@ -207,6 +207,8 @@ extern "C" __global__ void triton_poi_fused_5(const void*, const void*, const vo
                                               const void*, void*, void*, int, void*, void*) {}
 extern "C" __global__ void triton_per_fused_cat_3(const void*, const void*, const void*,
                                                   const void*, void*, int, int, void*, void*) {}
+extern "C" __global__ void triton_red_fused_5(const void*, const void*, const void*, const void*,
+                                              const void*, void*, void*, int, int, void*, void*) {}
 
 // SGLang's kernels of such a layer.
 struct QkNormParams {

@@ -214,7 +214,7 @@ struct CompiledAttention : Attention {
 };
 
 // With norms of the heads before their rotation: by PyTorch 2.11 in two kernels, or three of many
-// heads, by 2.14 in two without sums. A test changes a field to break a tie.
+// heads, without sums by 2.13 in one and by 2.14 in two. A test changes a field to break a tie.
 struct NormedAttention : CompiledAttention {
   explicit NormedAttention(const Gpu& on, int64_t heads = 32) : CompiledAttention(on) {
     q_heads = heads;
@@ -262,6 +262,10 @@ struct NormedAttention : CompiledAttention {
     launch_kernel(gpu, gpu.function(other_module, "triton_per_fused_cat_4"), tokens, key_source,
                   key_weight, key_positions, key_angles, key, key_rows, key_row, kNone, kNone);
   }
+  void both_whole() const {
+    launch_kernel(gpu, gpu.function(module, "triton_red_fused_5"), tokens, qkv, query_weight,
+                  positions, angles, key_weight, query, key, query_rows, key_rows, kNone, kNone);
+  }
   void write() const {
     const int64_t slot = kv_heads * head_size;
     launch_kernel(gpu, gpu.function(module, kReshapeAndCache), written_tokens, key + written,
@@ -283,6 +287,10 @@ struct NormedAttention : CompiledAttention {
   void all_whole() const {
     query_whole();
     key_whole();
+    write();
+  }
+  void all_at_once() const {
+    both_whole();
     write();
   }
 
@@ -314,7 +322,7 @@ void run_changed(const Gpu& gpu, const NormedAttention& layer,
   }
 }
 
-// What all three forms pass on to the replacement.
+// What all forms pass on to the replacement.
 void check_normed(const NormedAttention& layer, const SimcudaLaunch& last, bool has_sums) {
   std::vector<CUdeviceptr> given = {
       layer.qkv,          layer.row_of(layer.q_heads + layer.kv_heads),
@@ -836,4 +844,24 @@ GPU_CASE(rewrite_of_vllm_normed_rope_whole_needs_its_ties) {
               [](const auto& it) { it.all_whole(); });
   EXPECT_EQUAL(0, ran(kNormedRopeWhole));
   state({}, {.hit = 11, .where = 2, .untracked = 26});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_at_once) {
+  NormedAttention layer(gpu);
+  for (const unsigned tokens : {3u, 512u, 1u}) {
+    layer.set_tokens(tokens);
+    run_captured(gpu, [&] { layer.all_at_once(); });
+    check_normed(layer, last_launch(kNormedRopeWhole), false);
+  }
+  EXPECT_EQUAL(3, ran(kNormedRopeWhole));
+  state({}, {.hit = 3, .absorbed = 3});
+}
+
+GPU_CASE(rewrite_of_vllm_normed_rope_at_once_needs_its_ties) {
+  NormedAttention layer(gpu);
+  run_changed(gpu, layer,
+              {[](auto* it) { it->query_rows -= 32; }, [](auto* it) { it->key_rows -= 8; }},
+              [](const auto& it) { it.all_at_once(); });
+  EXPECT_EQUAL(0, ran(kNormedRopeWhole));
+  state({}, {.hit = 6, .where = 2, .untracked = 8});
 }
