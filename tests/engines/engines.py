@@ -73,7 +73,7 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
-# PyTorch of vLLM 0.20 to 0.26, of 0.27 to 0.31, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
+# PyTorch of vLLM 0.20 to 0.26, of 0.27 to 0.32, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
 # queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server),
 # and whether it norms these heads before.
 TORCH = ("2.11.0", "2.13.0", "2.14.0")

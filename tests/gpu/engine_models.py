@@ -1,7 +1,7 @@
 """Models that the tests of whole engines make of random weights: the configurations of published ones, with as many layers as wanted.
 
 Their embeddings are never those of the output, too, as some are: of random ones each token would only foresee itself. Numbers of positions are the
-published ones, since torch.compile's kernels have them.
+published ones, but llama's, since torch.compile's kernels have them.
 """
 import json
 import pathlib
