@@ -59,6 +59,14 @@ __device__ float sum_of_squares_by_halves(const Vector& x) {
   return sums[0] + sums[1];
 }
 
+// Adds up over lanes at halving distance, from `distance` on.
+template <int distance>
+__device__ float sum_over_lanes(float sum) {
+#pragma unroll
+  for (int at = distance; at > 0; at /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, at);
+  return sum;
+}
+
 // The same element of both halves, then the eight sums one after the other, then lanes: with
 // PyTorch 2.11. Both products are exact, so that both lanes have the same sum.
 __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_other_half) {
@@ -70,11 +78,7 @@ __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_othe
     sum += fmaf(a.x, a.x, b.x * b.x);
     sum += fmaf(a.y, a.y, b.y * b.y);
   }
-#pragma unroll
-  for (int distance = kLanesOfNorm / 4; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  }
-  return sum;
+  return sum_over_lanes<kLanesOfNorm / 4>(sum);
 }
 
 // Two neighbours, two of these sums, two of those, then lanes: with PyTorch 2.14.
@@ -85,12 +89,7 @@ __device__ float sum_of_squares_by_pairs(const Vector& x) {
     const float2 pair = Pair<Type>::unpack(x.pairs[i]);
     sums[i] = fmaf(pair.x, pair.x, pair.y * pair.y);
   }
-  float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-#pragma unroll
-  for (int distance = kLanesOfNorm / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  }
-  return sum;
+  return sum_over_lanes<kLanesOfNorm / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 __device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
@@ -442,7 +441,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_app
       {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
 }
 
-// The same without these sums, as of PyTorch 2.14.
+// The same without these sums, added up as PyTorch 2.14 does; 2.13 passes on none either.
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_append_d128_bf16(
     const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
     const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,

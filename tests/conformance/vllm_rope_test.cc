@@ -62,6 +62,7 @@ std::string config_for_host(const Kernels& kernels) {
     const json match = read_json(folder + "/patterns/vllm-inductor-" + label + ".json")["match"];
     images[(match.is_array() ? match[kernel] : match)["image"]] = image_list(image);
   }
+  EXPECT_EQ(kernels.size(), images.size()) << "two kernels of the host's for the same codes";
   const auto exchange = [&](json* match) {
     if (!match->contains("image")) return;
     const auto found = images.find((*match)["image"]);

@@ -396,6 +396,8 @@ def compile_inductor(version):
         with tempfile.TemporaryDirectory(dir=INDUCTOR) as folder:
             subprocess.run([environment / "bin/python", "-W", "ignore", script, f"{folder}/new", *MODELS], check=True)
             shutil.rmtree(f"{folder}/new/triton")
+            for old in INDUCTOR.glob(f"{version}-*"):
+                shutil.rmtree(old)
             os.replace(f"{folder}/new", made)
     return made, json.loads((made / "index.json").read_text())
 

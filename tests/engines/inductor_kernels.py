@@ -187,7 +187,8 @@ def kind_of(name, source, model):
                 ("triton_per", 5): "qk_norm_rope"}.get((name[:10], len(pointers)))
     if of_heads:
         if of_heads.endswith("_both"):
-            of_heads = of_heads if len(halves) == 2 and reads_key in halves[of_heads == "qk_norm_rope_both"] else None
+            half_of_key = 0 if of_heads == "qk_rope_both" else 1
+            of_heads = of_heads if len(halves) == 2 and reads_key in halves[half_of_key] else None
         else:
             of_heads += "_key" if reads_key in source else "_query"
         return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name

@@ -748,13 +748,19 @@ GPU_CASE(rewrite_of_vllm_rope_both) {
 constexpr char kNormedRope[] = "qk_rope_once_append_sums_d128_bf16";
 constexpr char kNormedRopeWhole[] = "qk_rope_once_append_d128_bf16";
 
+// Graphs of few tokens, of many, and of one.
+void run_normed(const Gpu& gpu, NormedAttention* layer, void (NormedAttention::*launch)() const,
+                const char* kernel, unsigned many = 512) {
+  for (const unsigned tokens : {3u, many, 1u}) {
+    layer->set_tokens(tokens);
+    run_captured(gpu, [&] { (layer->*launch)(); });
+    check_normed(*layer, last_launch(kernel), kernel == kNormedRope);
+  }
+}
+
 GPU_CASE(rewrite_of_vllm_normed_rope) {
   NormedAttention layer(gpu);
-  for (const unsigned tokens : {3u, 512u, 1u}) {
-    layer.set_tokens(tokens);
-    run_captured(gpu, [&] { layer.all(); });
-    check_normed(layer, last_launch(kNormedRope), true);
-  }
+  run_normed(gpu, &layer, &NormedAttention::all, kNormedRope);
   // Others may use the memory of the sums.
   run_captured(gpu, [&] {
     layer.all();
@@ -786,11 +792,7 @@ GPU_CASE(rewrite_of_vllm_normed_rope_needs_its_ties) {
 
 GPU_CASE(rewrite_of_vllm_normed_rope_apart) {
   NormedAttention layer(gpu, 64);
-  for (const unsigned tokens : {3u, 256u, 1u}) {
-    layer.set_tokens(tokens);
-    run_captured(gpu, [&] { layer.all_apart(); });
-    check_normed(layer, last_launch(kNormedRope), true);
-  }
+  run_normed(gpu, &layer, &NormedAttention::all_apart, kNormedRope, 256);
   run_captured(gpu, [&] {  // the key's heads first
     layer.sums();
     layer.rotate_key_apart();
@@ -819,11 +821,7 @@ GPU_CASE(rewrite_of_vllm_normed_rope_apart_needs_its_ties) {
 
 GPU_CASE(rewrite_of_vllm_normed_rope_whole) {
   NormedAttention layer(gpu);
-  for (const unsigned tokens : {3u, 512u, 1u}) {
-    layer.set_tokens(tokens);
-    run_captured(gpu, [&] { layer.all_whole(); });
-    check_normed(layer, last_launch(kNormedRopeWhole), false);
-  }
+  run_normed(gpu, &layer, &NormedAttention::all_whole, kNormedRopeWhole);
   run_captured(gpu, [&] {  // the key's heads first
     layer.key_whole();
     layer.query_whole();
@@ -848,11 +846,7 @@ GPU_CASE(rewrite_of_vllm_normed_rope_whole_needs_its_ties) {
 
 GPU_CASE(rewrite_of_vllm_normed_rope_at_once) {
   NormedAttention layer(gpu);
-  for (const unsigned tokens : {3u, 512u, 1u}) {
-    layer.set_tokens(tokens);
-    run_captured(gpu, [&] { layer.all_at_once(); });
-    check_normed(layer, last_launch(kNormedRopeWhole), false);
-  }
+  run_normed(gpu, &layer, &NormedAttention::all_at_once, kNormedRopeWhole);
   EXPECT_EQUAL(3, ran(kNormedRopeWhole));
   state({}, {.hit = 3, .absorbed = 3});
 }
