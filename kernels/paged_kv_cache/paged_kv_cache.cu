@@ -13,14 +13,15 @@ constexpr int kThreads = 128;
 }  // namespace
 }  // namespace fibshim
 
-// Strides are in elements. A token's heads are contiguous, `elements` in all, a multiple of 8. The
-// slots do not depend on the kernel before ("reads_before_wait").
+// Strides are in elements. A token's heads are contiguous, `elements` in all, but in the cache; a
+// head has a multiple of 8. The slots do not depend on the kernel before ("reads_before_wait").
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     append_paged_kv_cache_slots_16bit(const uint16_t* key, const uint16_t* value,
                                       uint16_t* key_cache, uint16_t* value_cache,
                                       const int64_t* slot_mapping, int64_t page_stride,
-                                      int64_t slot_stride, int64_t key_stride, int64_t value_stride,
-                                      int page_size, int elements, int next_may_begin) {
+                                      int64_t slot_stride, int64_t head_stride, int64_t key_stride,
+                                      int64_t value_stride, int page_size, int head_size,
+                                      int elements, int next_may_begin) {
   using namespace fibshim;
   let_next_begin(next_may_begin);
   const int64_t slot = __ldg(slot_mapping + blockIdx.x);
@@ -32,6 +33,6 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
   wait_for_kernel_before();
   if (slot < 0) return;
   for (int i = threadIdx.x * kElementsPerVector; i < elements; i += kThreads * kElementsPerVector) {
-    store(to + i, load_once(from + i));
+    store(to + i / head_size * head_stride + i % head_size, load_once(from + i));
   }
 }

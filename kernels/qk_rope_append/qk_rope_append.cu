@@ -264,6 +264,7 @@ struct PagedCache {
   const int64_t* slot_mapping;
   int64_t page_stride;
   int64_t slot_stride;
+  int64_t head_stride;
   int page_size;
 };
 
@@ -326,7 +327,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   }
   if (is_query || slot < 0) return;
   assign_if(is_value, x, &rotated);
-  store((is_value ? cache.value : cache.key) + place + head * kHeadSize + element, rotated);
+  store((is_value ? cache.value : cache.key) + place + head * cache.head_stride + element, rotated);
 }
 
 struct SlotCache {
@@ -385,23 +386,22 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
 }  // namespace
 }  // namespace fibshim
 
-// Strides are in elements, from token to token; the outputs of query and key are dense. A token
-// with a negative slot is not written into the cache. Weights, positions, angles and slots do not
-// depend on the kernel before ("reads_before_wait").
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
-    qk_rope_append_d128_bf16(const __nv_bfloat16* query, const __nv_bfloat16* key,
-                             const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
-                             const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,
-                             const int64_t* positions, const int64_t* slot_mapping,
-                             __nv_bfloat16* query_out, __nv_bfloat16* key_out,
-                             __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,
-                             int64_t query_stride, int64_t key_stride, int64_t value_stride,
-                             int64_t page_stride, int64_t slot_stride, float eps, int page_size,
-                             uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+// Strides are in elements, from token to token, in the cache from head to head, too; the outputs of
+// query and key are dense. A token with a negative slot is not written into the cache. Weights,
+// positions, angles and slots do not depend on the kernel before ("reads_before_wait").
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d128_bf16(
+    const __nv_bfloat16* query, const __nv_bfloat16* key, const __nv_bfloat16* value,
+    const __nv_bfloat16* query_weight, const __nv_bfloat16* key_weight,
+    const __nv_bfloat16* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,
+    __nv_bfloat16* query_out, __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
+    __nv_bfloat16* value_cache, int64_t query_stride, int64_t key_stride, int64_t value_stride,
+    int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size,
+    uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
   fibshim::rotate_and_append<fibshim::Norm::kRounded>(
       {query, key, value, query_stride, key_stride, value_stride, num_q_heads, num_kv_heads},
       {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
+      next_may_begin);
 }
 
 // The same without norms. A row of qkv begins with the heads of the query, followed by those of the
@@ -412,12 +412,13 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
       const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,             \
       __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,                \
       int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,            \
-      int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {            \
+      int64_t head_stride, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,             \
+      int next_may_begin) {                                                                        \
     fibshim::rotate_and_append<fibshim::Norm::kNone, head_size>(                                   \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {}, {cos_sin_cache, positions}, {query_out, key_out},                                      \
-        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size},               \
+        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},  \
         next_may_begin);                                                                           \
   }
 
@@ -431,14 +432,16 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_app
     const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
     const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
     __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, float* query_sums, float* key_sums,
-    int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride, float eps,
-    int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+    int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,
+    int64_t head_stride, float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,
+    int next_may_begin) {
   fibshim::rotate_and_append<fibshim::Norm::kOnceByHalves>(
       {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
        num_q_heads, num_kv_heads},
       {query_weight, key_weight, eps}, {cos_sin_cache, positions},
       {query_out, key_out, query_sums, key_sums},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
+      next_may_begin);
 }
 
 // The same without these sums, added up as PyTorch 2.14 does; 2.13 passes on none either.
@@ -447,13 +450,14 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_app
     const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
     const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
     __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, int64_t row_size, int64_t value_stride,
-    int64_t page_stride, int64_t slot_stride, float eps, int page_size, uint32_t num_q_heads,
-    uint32_t num_kv_heads, int next_may_begin) {
+    int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size,
+    uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
   fibshim::rotate_and_append<fibshim::Norm::kOnceByPairs>(
       {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
        num_q_heads, num_kv_heads},
       {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
+      next_may_begin);
 }
 
 // In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one

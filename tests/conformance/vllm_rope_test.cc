@@ -92,6 +92,8 @@ void expect_holds(const char* name, const Kernels& kernels = kOf128) {
 
 TEST(RewriteOfVllmRope, RunsAsOne) { expect_holds("rewrite_of_vllm_rope"); }
 
+TEST(PagedCacheOfVllm, MayHaveKeyAndValueOfAHeadTogether) { expect_holds("paired_cache_of_vllm"); }
+
 TEST(RewriteOfVllmRope, OfBothRunsAsOne) { expect_holds("rewrite_of_vllm_rope_both"); }
 
 TEST(RewriteOfVllmRope, OfHeadsOf64RunsAsOne) { expect_holds("rewrite_of_vllm_rope_of_64", kOf64); }

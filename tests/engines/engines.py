@@ -255,9 +255,9 @@ def recorded(engine, version, recordings):
     lines = {line for line in lines if line.split()[0] != version}
     for path in recordings:
         for name, params, code in kernels_of_recording(path):
-            is_product = name.startswith("nvjet_")
-            is_compiled = code and not name.startswith("_Z") and (name.startswith("triton_") or is_product or family_of(name))
-            if is_compiled or is_product or name.startswith("_ZN8cublasLt19splitKreduce_kernel"):
+            is_product = name.startswith(("nvjet_", "_ZN8cublasLt19splitKreduce_kernel"))
+            is_compiled = code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name))
+            if (is_compiled or is_product) and is_product == (engine == "cublas"):
                 lines.add(f"{version} {params} {name}" + (f" {code}" if is_compiled else ""))
     table.write_text("\n".join([head, *sorted(lines)]) + "\n")
 

@@ -420,31 +420,52 @@ def rope_slice(solution, dtype, size, rows):
     return problems
 
 
-def append_paged_kv_cache_slots(solution, dtype, size, rows):
-    heads, pages, page_size = numbers_of(solution.definition)["kv"], 19, 16
+class PagedCache:
+    """Of keys and values, a page's one behind the other, or a head's, as vLLM has them since 0.32 at the latest."""
+    PAGES, PAGE_SIZE = 19, 16
+
+    def __init__(self, draw, heads, size, is_paired):
+        shape = (self.PAGES, self.PAGE_SIZE, heads, 2, size) if is_paired else (self.PAGES, 2, self.PAGE_SIZE, heads, size)
+        self.both = draw.normal(*shape)
+        self.before = self.both.clone()
+        self.axis = 3 if is_paired else 1
+        self.slots = torch.randperm(self.PAGES * self.PAGE_SIZE, generator=draw.generator, device="cuda")
+        self.keys, self.values = self.both.unbind(self.axis)
+
+    def arguments(self):
+        page, slot, head, _ = self.keys.stride()
+        return {"key_cache_out": self.keys, "value_cache_out": self.values, "page_stride": page, "slot_stride": slot,
+                "cached_head_stride": head, "page_size": self.PAGE_SIZE}
+
+    def problems(self, slots, key, value):
+        kept = slots >= 0
+        for new, cache in zip((key, value), self.before.unbind(self.axis)):
+            cache[slots[kept] // self.PAGE_SIZE, slots[kept] % self.PAGE_SIZE] = new[kept].view(-1, *cache.shape[2:])
+        return [] if torch.equal(self.both, self.before) else ["the cache is not what it should be"]
+
+
+def of_both_caches(test):
+    return lambda *case: [problem for is_paired in (False, True) for problem in test(*case, is_paired)]
+
+
+@of_both_caches
+def append_paged_kv_cache_slots(solution, dtype, size, rows, is_paired):
+    heads = numbers_of(solution.definition)["kv"]
     draw = Draw(rows * 41 + heads, dtype)
     width = heads * size
-    slots = torch.randperm(pages * page_size, generator=draw.generator, device="cuda")[:rows]
+    cache = PagedCache(draw, heads, size, is_paired)
+    slots = cache.slots[:rows]
     slots[3::7] = -1
-    # Keys and values of a page lie together, and those of a token in rows that hold more, as vLLM has them.
-    both, tokens = draw.normal(pages, 2, page_size, width), draw.normal(rows, 5 * width)
+    tokens = draw.normal(rows, 5 * width)  # rows that hold more, as vLLM has them
     key, value = tokens[:, width:2 * width], tokens[:, 3 * width:4 * width]
-    expected = both.clone()
-    for new, cache in ((key, expected[:, 0]), (value, expected[:, 1])):
-        kept = slots >= 0
-        cache[slots[kept] // page_size, slots[kept] % page_size] = new[kept]
-    solution.launch({"key": key, "value": value, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1],
-                     "slot_mapping": slots, "page_stride": 2 * page_size * width, "slot_stride": width,
-                     "key_stride": 5 * width, "value_stride": 5 * width, "page_size": page_size, "elements": width,
-                     "num_tokens": rows})
-    return [] if torch.equal(both, expected) else ["the cache is not what it should be"]
+    solution.launch({**cache.arguments(), "key": key, "value": value, "slot_mapping": slots, "key_stride": 5 * width, "value_stride": 5 * width,
+                     "head_size": size, "elements": width, "num_tokens": rows})
+    return cache.problems(slots, key, value)
 
 
 class HeadsAndCache:
     """Rows of query, key and value heads, angles, and a paged cache to write to, as vLLM has them."""
-    PAGES, PAGE_SIZE = 19, 16
-
-    def __init__(self, solution, dtype, size, rows):
+    def __init__(self, solution, dtype, size, rows, is_paired=False):
         numbers = numbers_of(solution.definition)
         self.q_heads, self.kv_heads = numbers["q"], numbers["kv"]
         self.draw = draw = Draw(rows * 43 + self.q_heads, dtype)
@@ -452,17 +473,15 @@ class HeadsAndCache:
         split = self.qkv.split([heads * size for heads in (self.q_heads, self.kv_heads, self.kv_heads)], -1)
         self.q, self.k, self.v = (part.unflatten(-1, (-1, size)) for part in split)
         self.angles, self.positions = draw.normal(4096, size), torch.randint(4096, (rows,), generator=draw.generator, device="cuda")
-        self.slots = torch.randperm(self.PAGES * self.PAGE_SIZE, generator=draw.generator, device="cuda")[:rows]
+        self.cache = PagedCache(draw, self.kv_heads, size, is_paired)
+        self.slots = self.cache.slots[:rows]
         self.slots[3::7] = -1
-        self.both = draw.normal(self.PAGES, 2, self.PAGE_SIZE, self.kv_heads * size)
-        self.before = self.both.clone()
         self.q_out, self.k_out = poisoned(rows, self.q_heads * size, dtype), poisoned(rows, self.kv_heads * size, dtype)
 
     def arguments(self):
-        return {"value": self.v, "cos_sin_cache": self.angles, "positions": self.positions, "slot_mapping": self.slots,
-                "query_out": self.q_out, "key_out": self.k_out, "key_cache_out": self.both[:, 0], "value_cache_out": self.both[:, 1],
-                "value_stride": self.qkv.stride(0), "page_stride": self.both.stride(0), "slot_stride": self.both.stride(2),
-                "page_size": self.PAGE_SIZE, "num_q_heads": self.q_heads, "num_kv_heads": self.kv_heads, "num_tokens": len(self.qkv)}
+        return {**self.cache.arguments(), "value": self.v, "cos_sin_cache": self.angles, "positions": self.positions, "slot_mapping": self.slots,
+                "query_out": self.q_out, "key_out": self.k_out, "value_stride": self.qkv.stride(0),
+                "num_q_heads": self.q_heads, "num_kv_heads": self.kv_heads, "num_tokens": len(self.qkv)}
 
     def rotated(self, heads):
         """In float64, and how large what is added up is."""
@@ -472,14 +491,12 @@ class HeadsAndCache:
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).flatten(1), sizes.flatten(1)
 
     def cache_problems(self):
-        kept = self.slots >= 0
-        for new, cache in ((self.k_out, self.before[:, 0]), (self.v.flatten(1), self.before[:, 1])):
-            cache[self.slots[kept] // self.PAGE_SIZE, self.slots[kept] % self.PAGE_SIZE] = new[kept]
-        return [] if torch.equal(self.both, self.before) else ["the cache is not what it should be"]
+        return self.cache.problems(self.slots, self.k_out, self.v.flatten(1))
 
 
-def qk_rmsnorm_rope_append(solution, dtype, size, rows):
-    case = HeadsAndCache(solution, dtype, size, rows)
+@of_both_caches
+def qk_rmsnorm_rope_append(solution, dtype, size, rows, is_paired):
+    case = HeadsAndCache(solution, dtype, size, rows, is_paired)
     weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
     stride = case.qkv.stride(0)
     solution.launch({**case.arguments(), "query": case.q, "key": case.k, "query_weight": weights[0], "key_weight": weights[1],
@@ -494,8 +511,9 @@ def qk_rmsnorm_rope_append(solution, dtype, size, rows):
     return problems + case.cache_problems()
 
 
-def qk_rmsnorm_rope_once_append(solution, dtype, size, rows):
-    case = HeadsAndCache(solution, dtype, size, rows)
+@of_both_caches
+def qk_rmsnorm_rope_once_append(solution, dtype, size, rows, is_paired):
+    case = HeadsAndCache(solution, dtype, size, rows, is_paired)
     weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
     sums = [torch.full((rows, heads), float("nan"), device="cuda") for heads in (case.q_heads, case.kv_heads)]
     solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1], "query_weight": weights[0], "key_weight": weights[1],
@@ -510,8 +528,9 @@ def qk_rmsnorm_rope_once_append(solution, dtype, size, rows):
     return problems + case.cache_problems()
 
 
-def rope_append(solution, dtype, size, rows):
-    case = HeadsAndCache(solution, dtype, size, rows)
+@of_both_caches
+def rope_append(solution, dtype, size, rows, is_paired):
+    case = HeadsAndCache(solution, dtype, size, rows, is_paired)
     solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1]})
     problems = []
     for name, out, heads in (("query_out", case.q_out, case.q), ("key_out", case.k_out, case.k)):
@@ -526,7 +545,7 @@ def rope_store(solution, dtype, size, rows):
     has_norms = solution.definition.startswith("qk_rmsnorm")
     weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)] if has_norms else []
     case.angles = case.angles.float() + 2.0**-12  # more than 16 bits have
-    keys, values = (case.before[:, i].flatten(0, 1).clone() for i in range(2))
+    keys, values, *before = (cache.flatten(2).flatten(0, 1).clone() for cache in (case.cache.keys, case.cache.values) * 2)
     case.slots[2::7] = reserved = 5
     expected = reference_of("sglang", solution.definition)(case.qkv, *weights, case.angles, case.positions, keys.unflatten(-1, (-1, size)),
                                                            values.unflatten(-1, (-1, size)), case.slots, reserved)
@@ -549,8 +568,7 @@ def rope_store(solution, dtype, size, rows):
         problems += wrong_rounded_twice(name, heads[:, part].flatten(1), case.rotated(normal)[0].to(dtype), tipped)
     kept = (case.slots >= 0) & (case.slots != reserved)
     new = {"keys": heads[:, case.q_heads:case.q_heads + case.kv_heads], "values": case.v}
-    for name, cache, before in (("keys", keys, case.before[:, 0]), ("values", values, case.before[:, 1])):
-        wanted = before.flatten(0, 1).clone()
+    for name, cache, wanted in zip(("keys", "values"), (keys, values), before):
         wanted[case.slots[kept]] = new[name].flatten(1)[kept]
         if not torch.equal(cache, wanted):
             problems.append(f"the cache of {name} is not what it should be")

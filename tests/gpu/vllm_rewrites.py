@@ -110,12 +110,14 @@ class Heads:
     eps = EPS
     HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
     memory = {}  # the caches, each an allocation of its own, as an engine's are
+    is_paired = False  # key and value of a head lie together in the cache, as vLLM has them since 0.32 at the latest
 
     @classmethod
     def allocate(cls, dtype):
         import torch
         for heads in {heads for _, heads in cls.sizes}:
-            cls.memory[heads] = torch.zeros(cls.PAGES, 2, cls.PAGE, heads, cls.HEAD, dtype=dtype, device="cuda")
+            shape = (cls.PAGE, heads, 2) if cls.is_paired else (2, cls.PAGE, heads)
+            cls.memory[heads] = torch.zeros(cls.PAGES, *shape, cls.HEAD, dtype=dtype, device="cuda")
         angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(cls.HEAD // 2) / (cls.HEAD // 2)))
         cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
 
@@ -157,11 +159,11 @@ class Heads:
 
     def append(self, v):
         import torch
-        torch.ops._C_cache_ops.reshape_and_cache_flash(self.k, v, *self.cache.unbind(1), self.slots, "auto", self.scale,
-                                                       self.scale)
+        torch.ops._C_cache_ops.reshape_and_cache_flash(self.k, v, *self.cache.unbind(3 if self.is_paired else 1), self.slots, "auto",
+                                                       self.scale, self.scale)
 
     def outputs(self):
-        keys_and_values = self.cache.transpose(1, 2).flatten(0, 1)
+        keys_and_values = (self.cache if self.is_paired else self.cache.transpose(1, 2)).flatten(0, 1)
         written = keys_and_values[self.slots[self.slots >= 0]]
         elsewhere = self.cache.count_nonzero() - written.count_nonzero()
         return {"output": self.q, "key": self.k, "written": written, "elsewhere": elsewhere[None]}
@@ -328,6 +330,7 @@ class CompiledWhole(Compiled):
     """With PyTorch 2.14: without sums in memory."""
     memory = {}
     version, form = "2.14.0", ""
+    is_paired = True
 
     def launches(self):
         part = lambda index, x: ([self.qkv, self.weights[index], self.positions, self.angles, x, x.numel() // self.HEAD, self.HEAD],
