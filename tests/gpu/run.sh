@@ -148,6 +148,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "vLLM's graphs, counted and moved" "$python" "$here/vllm_graphs.py" "$build"
   run "vLLM begun with a folder that knows nothing of it" "$python" "$here/vllm_from_nothing.py" "$build"
   vllm=$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')
+  run "vLLM's operations, without and with the folder" "$python" "$here/op_times.py" "$build" vllm --kernels "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
 else
@@ -169,6 +170,8 @@ else
   echo "SKIP SGLang's kernels: they are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
   skipped=$((skipped + 1))
 fi
+
+run "PyTorch's operations, without and with the folder" "$python" "$here/op_times.py" "$build" pytorch
 
 # ---- cuBLAS, as PyTorch calls it
 
