@@ -236,6 +236,56 @@ TEST_F(RecordFiles, SummaryOfAnotherFolderDoesNotTellTheOutcomesOfTheRecordings)
   EXPECT_EQ(why("other"), nullptr);
 }
 
+// Those of the recording, where all of them are here.
+TEST_F(RecordFiles, SummaryComparesThePatternsOfSeveralFolders) {
+  write_config_folder(folder_ / "config");
+  fs::create_directories(fs::path(folder_ / "first/patterns"));
+  const std::string both = folder_ / "first" + ":" + (folder_ / "config");
+  RecordingBuilder builder;
+  builder.kernel("engine_scale", {{8, {}}, {8, {}}, {4, {}}, {1, {}}, {4, {}}}, 3)
+      .geometry(1, 1, 3, 0, {});
+  builder.outcome(Outcome::fallback_arch, 3);
+  builder.config(both);
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const ProgramResult here = exits(0, run_fibshim({"record", "--summary", output(), "--json"}));
+  EXPECT_EQ(here.err, "");
+  const auto pattern = parse_json(here.out)["kernels"][0]["patterns"][0];
+  EXPECT_EQ(pattern["label"], "engine-scale");
+  EXPECT_EQ(pattern["why"], "3 fallback_arch: no image for this GPU");
+  fs::remove_all(folder_ / "first");
+  const ProgramResult gone = exits(0, run_fibshim({"record", "--summary", output(), "--json"}));
+  EXPECT_EQ(gone.err, "fibshim record: the program's config folder " + (folder_ / "first") +
+                          " is not here: -c DIR compares patterns\n");
+  EXPECT_EQ(parse_json(gone.out)["config"], nullptr);
+}
+
+// Patterns of other sizes and images have the same symbol.
+TEST_F(RecordFiles, SummaryTellsOfFewPatternsThatDoNotFit) {
+  write_config_folder(folder_ / "config");
+  const auto add = [&](const std::string& label) {
+    std::string text = read_text(folder_ / "config/patterns/engine-scale.json");
+    text.replace(text.find("engine-scale"), strlen("engine-scale"), label);
+    const size_t params = text.find("[8, 8, 4, 1, 4]");
+    text.replace(params, strlen("[8, 8, 4, 1, 4]"), "[8, 8, 4, 1, 4, 8]");
+    write_text(folder_ / ("config/patterns/" + label + ".json"), text);
+  };
+  for (const char* const label : {"a", "b", "c", "d"}) add(label);
+  RecordingBuilder builder;
+  builder.kernel("engine_scale", {{8, {}}, {8, {}}, {4, {}}, {1, {}}, {4, {}}}, 3)
+      .geometry(1, 1, 3, 0, {});
+  builder.kernel("engine_scale", {{8, {}}, {8, {}}}, 2, 0, 7).geometry(1, 1, 2, 0, {});
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const std::string out =
+      exits(0, run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"})).out;
+  EXPECT_EQ(out.find("#1 "), std::string::npos) << "a pattern fits it";
+  size_t told = 0;
+  for (size_t at = out.find(" does not fit: "); at != std::string::npos;
+       at = out.find(" does not fit: ", at + 1)) {
+    ++told;
+  }
+  EXPECT_EQ(told, 3U);
+}
+
 // The shim decides the same: such a pattern does not fit the kernel.
 TEST_F(RecordFiles, APatternThatReadsPastTheParametersDoesNotFit) {
   write_config_folder(folder_ / "config");

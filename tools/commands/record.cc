@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 
@@ -383,19 +384,37 @@ int record_program(const RecordOptions& options) {
 
 // ---- the summary
 
-// The folder whose patterns are compared: the named one, else the one that the program used.
+// The folders whose patterns are compared: the named ones, else those that the program used.
 std::string config_of(const RecordOptions& options, const Recording& recording) {
   if (!options.config.empty()) return options.config;
+  std::string missing;
   for (const RecordedProcess& process : recording.processes) {
-    if (!process.config.empty() && fs::is_directory(process.config)) return process.config;
+    const std::vector<std::string> folders = split_folders(process.config);
+    const auto is_missing = [](const std::string& folder) {
+      return !fs::is_directory(path_of_folder(folder));
+    };
+    const auto first = std::ranges::find_if(folders, is_missing);
+    if (first != folders.end()) {
+      missing = path_of_folder(*first);
+    } else if (!folders.empty()) {
+      return process.config;
+    }
+  }
+  if (!missing.empty()) {
+    print_message("record", "the program's config folder {} is not here: -c DIR compares patterns",
+                  printable(missing));
   }
   return "";
 }
 
 bool was_in_force(const std::string& config, const Recording& recording) {
-  std::error_code error;
+  const std::vector<std::string> folders = split_folders(config);
+  const auto is_same = [](const std::string& one, const std::string& other) {
+    std::error_code error;
+    return one == other || fs::equivalent(path_of_folder(one), path_of_folder(other), error);
+  };
   return std::ranges::any_of(recording.processes, [&](const RecordedProcess& process) {
-    return process.config == config || fs::equivalent(process.config, config, error);
+    return std::ranges::equal(split_folders(process.config), folders, is_same);
   });
 }
 
