@@ -60,16 +60,27 @@ class ChoiceMapper {
  private:
   void collect(const MarkedExpression& clause, const Definition& definition,
                std::set<int64_t>* places) {
+    // Of products with a constant axis, such as "rows * hidden_size <= 65536", too.
+    std::vector<int64_t> divisors = {1};
     for (const std::string& name : clause.expression.names()) {
       const DefinitionAxis* const axis = definition.find_axis(name);
+      if (axis == nullptr) continue;
       const bool is_known = std::ranges::find(map_.axes, name) != map_.axes.end();
-      if (axis != nullptr && !axis->is_const && !is_known) map_.axes.push_back(name);
+      if (axis->is_const) {
+        if (axis->value > 1) divisors.push_back(axis->value);
+      } else if (!is_known) {
+        map_.axes.push_back(name);
+      }
     }
     for (const int64_t integer : clause.expression.integers()) {
-      if (integer < 0 || integer > kLargestAxis) continue;
-      for (int64_t place = integer - 1; place <= integer + 1; ++place) {
-        if (place >= 1 && place <= kLargestAxis) places->insert(place);
-      }
+      for (const int64_t divisor : divisors) add_places(integer / divisor, places);
+    }
+  }
+
+  static void add_places(int64_t middle, std::set<int64_t>* places) {
+    if (middle < 0 || middle > kLargestAxis) return;
+    for (int64_t place = middle - 1; place <= middle + 1; ++place) {
+      if (place >= 1 && place <= kLargestAxis) places->insert(place);
     }
   }
 

@@ -43,8 +43,8 @@ class KeptTimes:
         common = {"images": "0" * 64, "gpu": gpu, "sm": sm, "driver": driver, "date": time.strftime("%Y-%m-%d", time.gmtime()), "mode": "bench-graph"}
         measurements = [
             {"definition": definition, "solution": solution, **common, "original": original,
-             "times": [{"axes": dict(axes), "us": round(us, 3), "p10_us": round(us, 3), "p90_us": round(us, 3),
-                        "original_us": round(original_us, 3)} for axes, (us, original_us) in sorted(of_size.items())]}
+             "times": [{"axes": dict(axes), "us": round(us, 3), "original_us": round(original_us, 3)}
+                       for axes, (us, original_us) in sorted(of_size.items())]}
             for (definition, solution, original), of_size in sorted(self.times.items())]
         pathlib.Path(path).write_text(json.dumps({"format": 1, "measurements": measurements}, indent=1) + "\n")
 

@@ -66,6 +66,8 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
       {R"("when": ["rows <= 8"],)", R"("when": ["rows == 10"],)", "rows 9, from 11 on:"},
       {R"("when": ["rows <= 8"],)", R"("benefit": -1,)", ""},
       {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows > 4000"],)", "rows 101 to 4000:"},
+      {R"("when": ["rows * n <= 6400 || rows * n >= 12800"],)", R"("when": ["rows * n == 7000"],)",
+       "rows 101 to 199:"},
   };
   for (const auto& row : kRows) {
     SCOPED_TRACE(std::string(row.first) + " and " + row.second);

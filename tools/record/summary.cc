@@ -182,10 +182,10 @@ std::string notes_of(const Summary& summary, size_t i) {
         i + 1);
   }
   // Of another size or type there may be dozens; JSON has them all.
-  size_t most_misfits = std::ranges::any_of(summary.fits[i], &PatternFit::fits) ? 0 : 3;
+  size_t misfits_left = std::ranges::any_of(summary.fits[i], &PatternFit::fits) ? 0 : 3;
   for (const PatternFit& fit : summary.fits[i]) {
-    if (fit.why.empty() || (!fit.fits && most_misfits == 0)) continue;
-    if (!fit.fits) --most_misfits;
+    if (fit.why.empty() || (!fit.fits && misfits_left == 0)) continue;
+    if (!fit.fits) --misfits_left;
     out += fmt::format("  #{} {}{}: {}\n", i + 1, printable(fit.label),
                        fit.fits ? "" : " does not fit", printable(fit.why));
   }
