@@ -328,13 +328,17 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
 //              warps, columns, cluster, stages
+FIBSHIM_KERNELS(gemm_k1536_m8, 6, 256, 1, 16)
 FIBSHIM_KERNELS(gemm_k2048_m8, 8, 256, 1, 12)
+FIBSHIM_KERNELS(gemm_k2560_m8, 10, 256, 1, 10)
 FIBSHIM_KERNELS(gemm_k3072_m8, 12, 256, 1, 8)
 FIBSHIM_KERNELS(gemm_k3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS(gemm_k4096_m8, 16, 256, 1, 6)
 FIBSHIM_KERNELS(gemm_k5120_m8, 20, 256, 1, 5)
 FIBSHIM_KERNELS(gemm_k7168_m8, 14, 256, 2, 7)
 FIBSHIM_KERNELS(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS(gemm_k9728_m8, 19, 256, 2, 5)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k1536_m8, 6, 256, 1, 16)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k2048_m8, 8, 256, 1, 12)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k4096_m8, 16, 256, 1, 6)
