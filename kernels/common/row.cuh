@@ -86,10 +86,11 @@ template <int kElements>
 using ThreeRowPlan =
     BestPlan<kElements, kVectorsOfThree<kElements>, kVectorsOfThree<kElements> == 4 ? 768 : 1024>;
 
-// For the normalised sum of rows: at 4096 one vector per thread is faster (H200).
+// For the normalised sum of rows: at 4096 one vector per thread is faster (H200);
+// rows below 2048 have one, too.
 template <int kElements>
-using SumPlan =
-    std::conditional_t<kElements == 4096, RowPlan<kElements, 1, 1, 2048>, ThreeRowPlan<kElements>>;
+using SumPlan = std::conditional_t<kElements == 4096 || (kElements < 2048),
+                                   RowPlan<kElements, 1, 1, 2048>, ThreeRowPlan<kElements>>;
 
 // A thread's part of one row: vectors `thread`, `thread + kGroupThreads`, ...
 template <class Plan>

@@ -88,8 +88,13 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
         hidden_states, first, second, weight, output, sum, eps, batch_size, next_may_begin);       \
   }
 
+FIBSHIM_KERNELS(896)
+FIBSHIM_KERNELS(1024)
+FIBSHIM_KERNELS(1536)
 FIBSHIM_KERNELS(2048)
+FIBSHIM_KERNELS(2560)
 FIBSHIM_KERNELS(3072)
+FIBSHIM_KERNELS(3584)
 FIBSHIM_KERNELS(4096)
 FIBSHIM_KERNELS(5120)
 FIBSHIM_KERNELS(8192)

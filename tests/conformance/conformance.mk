@@ -47,7 +47,6 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	    $@.new/patterns/vllm-*-$$kind-h4096.json; \
 	  number=$$((number + 1)); \
 	done
-	$(Q)rm $@.new/patterns/vllm-inductor-*-h8192.json $@.new/patterns/vllm-splitk-*-h8192.json
 	$(Q)mv $@.new $@
 
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them

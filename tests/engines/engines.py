@@ -78,20 +78,28 @@ DECODE_THREADS = {64: 8, 128: 16}
 # and whether it norms these heads before.
 TORCH = ("2.11.0", "2.13.0", "2.14.0")
 MODELS = (
-    "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-5:8192:32:8:64:131072:8192",  # Llama-3.2-1B
     *(f"896:1e-6:4864:14:2:64:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2-0.5B, Qwen2.5-0.5B
+    *(f"1024:1e-6:3072:16:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-0.6B
+    *(f"1536:1e-6:8960:12:2:128:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2.5-1.5B, R1-Distill-Qwen-1.5B
+    "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-5:8192:32:8:64:131072:8192",  # Llama-3.2-1B
     *(f"2048:1e-6:6144:16:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-1.7B
+    *(f"2048:1e-6:11008:16:2:128:32768:{tokens}" for tokens in (16384, 8192)),  # Qwen2.5-3B
+    *(f"2048:1e-6:6144:32:4:128:{positions}:{tokens}:norms" for positions in (40960, 262144) for tokens in (16384, 8192)),  # Qwen3-30B-A3B
+    *(f"2560:1e-6:9728:32:8:128:{positions}:{tokens}:norms" for positions in (40960, 262144) for tokens in (16384, 8192)),  # Qwen3-4B
     "3072:1e-5:8192:24:8:128:131072:16384", "3072:1e-5:8192:24:8:128:131072:8192",  # Llama-3.2-3B
     "3072:1e-6:8192:0:0:128:1:16384",
+    *(f"3584:1e-6:18944:28:4:128:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2.5-7B, R1-Distill-Qwen-7B
     *(f"4096:1e-5:14336:32:8:128:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
     *(f"4096:1e-6:12288:32:8:128:{positions}:{tokens}:norms" for positions in (4096, 40960) for tokens in (16384, 8192)),  # Qwen3-8B
-    "5120:1e-5:13824:40:8:128:32768:16384", "5120:1e-5:13824:40:8:128:32768:8192",  # Qwen2.5-14B
+    *(f"5120:1e-5:13824:40:8:128:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2.5-14B, R1-Distill-Qwen-14B
+    "5120:1e-5:32768:0:0:128:1:16384",  # Mistral-Small-24B
     *(f"5120:1e-6:17408:40:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-14B
     *(f"5120:1e-6:25600:64:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-32B
     "5120:1e-6:27648:0:0:128:1:16384",  # Qwen2.5-32B
     *(f"8192:1e-5:28672:64:8:128:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
     "8192:1e-6:29568:0:0:128:1:16384",  # Qwen2.5-72B
 )
+REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1")
 SGL_SAMPLING = "0.3.21"  # whose wheel has it compiled, as of FlashInfer before 0.5
@@ -425,8 +433,9 @@ def inductor():
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
     for kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
-        write(f"inductor_{kind}", "hidden_size eps label codes",
-              [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())])
+        norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
+        write(f"inductor_{kind}", "hidden_size eps label codes", norms)
+        write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
     write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]
     label = lambda head: "-" if head == 128 else f"-d{head}"

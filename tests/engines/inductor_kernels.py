@@ -36,7 +36,6 @@ from torch._inductor.runtime.hints import DeviceProperties
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 
-LEAST_HIDDEN = 2048  # no folder has the norms of shorter rows
 PROPERTIES = {"type": "cuda", "index": 0, "multi_processor_count": 132, "cc": 90, "major": 9, "regs_per_multiprocessor": 65536,
               "max_threads_per_multi_processor": 2048, "max_threads_per_block": 1024, "warp_size": 32}
 
@@ -210,8 +209,6 @@ def kind_of(name, source, model):
 def compile_kernels(text, model, out, index):
     for name, source in re.findall(r"(\w+) = async_compile\.triton\('\w+', '''(.*?)'''", text, re.DOTALL):
         kind, sizes, known_as = kind_of(name, source, model)
-        if model["hidden"] < LEAST_HIDDEN and not (kind or "").startswith("rope"):
-            continue
         if kind is None:
             raise ValueError(f"{name} is no kernel that is known here: {source}")
         stem = "-".join([kind, *(str(size) for size in sizes.values())])

@@ -12,16 +12,21 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
 QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "intermediate_size": 12288, "rms_norm_eps": 1e-6,
          "max_position_embeddings": 40960, "rope_theta": 1000000.0, "attention_bias": False}
+QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_key_value_heads": 2, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+         "max_position_embeddings": 32768, "rope_theta": 1000000.0}
 MODELS = {
     "llama": LLAMA,
     "llama_1b": {**LLAMA, "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
                  "max_position_embeddings": 131072},
     "llama_3b": {**LLAMA, "hidden_size": 3072, "num_attention_heads": 24, "intermediate_size": 8192, "vocab_size": 128256,
                  "max_position_embeddings": 131072},
-    "qwen2_0.5b": {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14,
-                   "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 4864, "vocab_size": 151936, "rms_norm_eps": 1e-6,
-                   "max_position_embeddings": 32768, "rope_theta": 1000000.0},
+    "qwen2_0.5b": {**QWEN2, "hidden_size": 896, "num_attention_heads": 14, "head_dim": 64, "intermediate_size": 4864},
+    "qwen2_1.5b": {**QWEN2, "hidden_size": 1536, "num_attention_heads": 12, "intermediate_size": 8960},
+    "qwen2_3b": {**QWEN2, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008},
+    "qwen2_7b": {**QWEN2, "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064},
     "qwen3": QWEN3,
+    "qwen3_0.6b": {**QWEN3, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 3072, "vocab_size": 151936},
+    "qwen3_4b": {**QWEN3, "hidden_size": 2560, "intermediate_size": 9728, "vocab_size": 151936, "max_position_embeddings": 262144},
     "qwen3_1.7b": {**QWEN3, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 6144, "vocab_size": 151936},
     "qwen3_moe": {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "num_key_value_heads": 4,
                   "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,

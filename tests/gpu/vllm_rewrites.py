@@ -117,7 +117,8 @@ class Heads:
         import torch
         for heads in {heads for _, heads in cls.sizes}:
             shape = (cls.PAGE, heads, 2) if cls.is_paired else (2, cls.PAGE, heads)
-            cls.memory[heads] = torch.zeros(cls.PAGES, *shape, cls.HEAD, dtype=dtype, device="cuda")
+            pages = cls.PAGES * max(1, 8 // heads)  # or PyTorch would put small ones into one allocation
+            cls.memory[heads] = torch.zeros(pages, *shape, cls.HEAD, dtype=dtype, device="cuda")
         angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(cls.HEAD // 2) / (cls.HEAD // 2)))
         cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
 
@@ -191,7 +192,7 @@ class Heads:
 
 class Rotation(Heads):
     """The same without norms, as in vLLM's default mode: three kernels, of which Triton compiles two."""
-    sizes = ((32, 8), (64, 8))
+    sizes = ((12, 2), (16, 2), (28, 4), (32, 8), (64, 8))
     memory = {}
     kernel = None
 
@@ -241,7 +242,7 @@ class SmallRotation(Rotation):
 
 class Compiled(Heads):
     """With norms, by torch.compile's own kernels: sums of squares, norm and rotation of all heads."""
-    sizes = ((16, 8), (32, 8), (40, 8), (64, 8))
+    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 8))
     most_that_differ = 1e-3
     eps = 1e-6
     memory = {}
