@@ -59,10 +59,11 @@ NVCC         = $(CUDA_HOME)/bin/nvcc
 CUDA_INCLUDE = $(CUDA_HOME)/include
 
 # $(1) a header, compiled once with the flags $(3) for the objects $(2): the headers of libraries take half of the time that
-# a file takes. Not with ccache, which would hash them again for each, nor with a sanitizer, which clang may bring.
+# a file takes. Not with ccache, which would hash them again for each, nor with a sanitizer, which clang may bring. Made anew where the
+# room's flags may have changed.
 define precompiled
 ifeq ($(findstring ccache,$(CXX))$(SANITIZE),)
-$(BUILD)/obj/$(1).gch: $(1) | $(SETUP)
+$(BUILD)/obj/$(1).gch: $(1) $(firstword $(subst /, ,$(1)))/$(firstword $(subst /, ,$(1))).mk | $(SETUP)
 	$$(call say,CXX,$$<)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(3) $$(DEPFLAGS) -x c++-header $$< -o $$@
@@ -71,8 +72,8 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endif
 endef
 
-# Tests are compiled several files at a time, as one that includes them: what they include takes longer than they themselves. So names that
-# are a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
+# Tests and the CLI are compiled several files at a time, as one that includes them: what they include takes longer than they themselves. So
+# names that are a file's own must differ within a program's folder. BATCH=1 compiles each file by itself, while one is worked on.
 BATCH ?= 14
 # $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=
 # alone, since it makes the rules.

@@ -58,7 +58,7 @@ TEST_PROGRAMS += $(BUILD)/tests/$(1)
 endef
 
 # With the lint, whose findings stand among the loader's.
-$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(call TEST_OBJ,$(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(LINT_OBJ) $(call TEST_OBJ,tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(PLAN_TEST_OBJ) $(call TEST_OBJ,$(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,$(CONFIG_NAMES)))
 $(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))

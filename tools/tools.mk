@@ -4,8 +4,17 @@
 # The build whose judge the CLI links: the AddressSanitizer build uses the plain build's, since no test runs
 # the judge's commands in it.
 JUDGE_BUILD ?= $(BUILD)
-CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
-  $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
+# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
+# kernels.
+ELEMENT_SRC := $(patsubst %,tools/judge/%.cc,compare device_buffers inputs original_run references sampling)
+IMAGE_SRC := $(patsubst %,tools/%.cc,images/image_contents images/image_report base/json_writer)
+# By themselves: some of those, what has settings of its own, and what tests link without the rest.
+ALONE_SRC := $(IMAGE_SRC) $(wildcard tools/*.cc) $(patsubst %,tools/%.cc,processes/installation base/fmt_library base/json_input judge/element_types lint/schema)
+ELEMENT_OBJ := $(call batches,tools/judge/elements,$(ELEMENT_SRC))
+CLI_BATCHES := $(foreach folder,$(sort $(dir $(wildcard tools/*/*.cc))),$(call batches,$(folder:%/=%),$(filter-out $(ALONE_SRC) $(ELEMENT_SRC),$(wildcard $(folder)*.cc))))
+CLI_OBJ := $(ALONE_SRC:%.cc=$(BUILD)/obj/%.o) $(ELEMENT_OBJ) $(CLI_BATCHES)
+LINT_OBJ := $(filter $(BUILD)/obj/tools/lint/%,$(CLI_OBJ))
+CLI_OBJ := $(filter-out $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)) $(patsubst $(BUILD)/%,$(JUDGE_BUILD)/%,$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
 # The shim's plan, which is pure: verify, bench and record use it to find out what the shim would do.
 PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
@@ -16,16 +25,15 @@ MULTIARCH := $(shell $(CC) -print-multiarch)
 # `make ubsan` has both.
 # fmt_library.cc compiles the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
-CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g0
+# tests/layers reads from the debug information which file a symbol of a batch is of; the program itself has none.
+CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g1
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
-# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
-# kernels.
-ELEMENT_OBJ := $(patsubst %,$(JUDGE_BUILD)/obj/tools/judge/%.o,compare device_buffers element_types inputs original_run references sampling)
+ELEMENT_OBJ += $(BUILD)/obj/tools/judge/element_types.o
 $(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
-IMAGE_OBJ := $(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer)
+IMAGE_OBJ := $(IMAGE_SRC:%.cc=$(BUILD)/obj/%.o)
 $(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
 # A precompiled header works only for objects that are compiled with the same flags.
-WITH_JSON := $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc))
+WITH_JSON := $(CLI_BATCHES) $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' $(ALONE_SRC)))
 $(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
 $(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
@@ -37,7 +45,7 @@ $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(LOADER_LINK) \
-	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -ldl
+	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro $(if $(SANITIZE),,-Wl$(comma)--strip-debug) -ldl
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 

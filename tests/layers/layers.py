@@ -2,7 +2,8 @@
 """Reads what the objects of shim, loader and tools define and use, and says where the layers break.
 
 A module is a .h with its .cc, named by its path without ending. An arrow a -> b stands for a symbol
-that an object of a leaves undefined and one of b defines (nm), or for an #include. Offences, one a line:
+that an object of a leaves undefined and one of b defines (nm), or for an #include. In an object of several files (Makefile, `batches`) it
+stands for a symbol that a function of a refers to (its relocations): debug information says which file a function is of. Offences, one a line:
 
   room: a -> b (symbol or include)    against the order of folders (ORDER), or into another room (REACHES)
   room: circle of N: a b c            modules that call each other in a circle, with its arrows
@@ -17,6 +18,7 @@ that an object of a leaves undefined and one of b defines (nm), or for an #inclu
 """
 import argparse
 import collections
+import functools
 import os
 import re
 import subprocess
@@ -42,6 +44,8 @@ REACHES = {
 MAX_LINES = 600
 # Mangled names of templates of libraries, which any object may hold.
 LIBRARIES = re.compile(r"3fmt2v|8nlohmann|7testing")
+# What a section of one function or variable is named after.
+SECTION = re.compile(r"\.(?:text|data|rodata|bss)(?:\.(?:unlikely|startup|exit|hot|rel|ro|local))*\.(.+)")
 
 # Function pointers that a lower layer keeps and a higher one fills stand here, one UPCALL(...) row each; with them,
 # one INTERFACE(...) row each, the classes of a lower layer that a higher one implements.
@@ -70,6 +74,12 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@functools.cache
+def body_of(symbol):
+    """The kinds of constructors and destructors have one body and several names."""
+    return re.sub(r"([CD])[0-5](?=E)", r"\g<1>", symbol)
+
+
 class Tree:
     """The sources of the three rooms, and the arrows between their modules."""
 
@@ -89,12 +99,15 @@ class Tree:
         self.headers = self.read_includes([path for path in self.files if path.endswith(".h")])
 
     def read_calls(self):
+        batches = self.find_batches()
         objects = {module_of(path): os.path.join(self.build, "obj", module_of(path) + ".o")
-                   for path in self.files if not path.endswith(".h")}
-        missing = [path for path in objects.values() if not os.path.exists(path)]
+                   for path in self.files if not path.endswith(".h") and path not in batches}
+        missing = [path for path in [*objects.values(), *batches.values()] if not os.path.exists(path)]
         if missing:
             sys.exit("layers.py: not built: " + " ".join(missing))
         strong, weak, used = (collections.defaultdict(set) for _ in range(3))
+        for path in sorted(set(batches.values())):
+            self.read_batch(path, strong, used)
         module_at = {path: module for module, path in objects.items()}
         for line in run("nm", "-A", "-P", *module_at).splitlines():
             path, symbol, kind = line.split()[:3]
@@ -121,6 +134,63 @@ class Tree:
                         calls.setdefault((module, to), symbol)
         names = run("c++filt", "-p", "--", *calls.values()).splitlines()
         return dict(zip(calls, names))
+
+    def find_batches(self):
+        """The object that a source is compiled into with others, by source; of a build with other batches the newest."""
+        found = {}
+        for room in ORDER:
+            for folder, _, names in os.walk(os.path.join(self.build, "obj", room)):
+                for name in names:
+                    batch, path = os.path.join(folder, name), os.path.join(folder, module_of(name) + ".o")
+                    if not name.endswith(".cc") or not os.path.exists(path):
+                        continue
+                    for source in re.findall(r'#include "([^"]+)"', open(batch, encoding="utf-8").read()):
+                        others = [found.get(source), os.path.join(self.build, "obj", module_of(source) + ".o")]
+                        newest = max((one for one in others if one and os.path.exists(one)), key=os.path.getmtime, default=None)
+                        if source in self.files and (newest is None or os.path.getmtime(newest) < os.path.getmtime(path)):
+                            found[source] = path
+        return found
+
+    @functools.cache
+    def module_at(self, place):
+        root = os.path.realpath(self.root)
+        return module_of(os.path.relpath(os.path.realpath(os.path.join(root, place)), root))
+
+    def read_batch(self, path, strong, used):
+        """Adds the modules that define the strong symbols of an object of several files, and the symbols that each of them refers to."""
+        owners, wanted, placed = collections.defaultdict(set), set(), set()
+        for line in run("nm", "-l", "-P", path).splitlines():
+            symbol, kind = line.split()[:2]
+            module = self.module_at(line.partition("\t")[2].rpartition(":")[0])
+            if kind in "Uwv" or kind.isupper() and kind not in "WVN":
+                wanted.add(symbol)
+            if kind.isupper() and kind not in "UWVN":
+                if module not in self.modules:
+                    sys.exit(f"layers.py: {path} does not say which file defines {symbol}")
+                strong[symbol].add(module)
+            if kind not in "UWVwvu" and module in self.modules:
+                owners[body_of(symbol)].add(module)
+                placed.add(body_of(symbol))
+        references = collections.defaultdict(set)
+        for records in run("objdump", "-r", "-w", path).split("RELOCATION RECORDS FOR [")[1:]:
+            section = SECTION.fullmatch(records.partition("]:")[0])
+            for symbol in set(re.findall(r" R_\S+ +(\S+?)(?:[-+]0x[0-9a-f]+)?\n", records)) if section else ():
+                named = SECTION.fullmatch(symbol)
+                references[body_of(section[1])].add(named[1] if named else symbol)
+        # A table of virtual functions is where the class's other functions are.
+        for symbol in [one for one in references if one.startswith("_ZTV")]:
+            owners[symbol].update(*(owners[one] for one in placed if one.startswith(f"_Z{symbol[4:].removesuffix('E')}")))
+        # Inline code, and what no line tells (tables), is of those who refer to it.
+        waiting = [symbol for symbol in owners if owners[symbol]]
+        while waiting:
+            symbol = waiting.pop()
+            for other in map(body_of, references[symbol]):
+                if other not in placed and not owners[symbol] <= owners[other]:
+                    owners[other] |= owners[symbol]
+                    waiting.append(other)
+        for symbol, others in references.items():
+            for module in owners[symbol]:
+                used[module] |= others & wanted
 
     def read_includes(self, files):
         includes = {}

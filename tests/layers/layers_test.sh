@@ -32,7 +32,7 @@ in_order() {
   write tools/main.cc 'int draw(); int check(); int run() { return draw() + check(); }'
 }
 
-# what the fault is, what layers.py must say ("" if nothing)
+# what the fault is, what layers.py must say ("" if nothing). batched=1: the tools' sources are one object
 expect() {
   local output code=0
   (cd "$scratch" && find shim loader tools -name '*.cc' | while IFS= read -r source; do
@@ -40,6 +40,11 @@ expect() {
     [ -e "$kept" ] || g++ -O0 -I. -c "$source" -o "$kept"
     install -D "$kept" "build/obj/${source%.cc}.o"
   done)
+  if [ "${batched-}" = 1 ]; then
+    (cd "$scratch" && sources=$(find tools -name '*.cc') && rm -rf build/obj/tools && mkdir -p build/obj/tools/base &&
+      printf '#include "%s"\n' $sources >build/obj/tools/base/tools_base_9.cc &&
+      g++ -Og -g1 -ffunction-sections -fdata-sections -fPIC -I. -c build/obj/tools/base/tools_base_9.cc -o build/obj/tools/base/tools_base_9.o)
+  fi
   output=$(python3 "$here/layers.py" --strict --root "$scratch" 2>&1) || code=$?
   if [ -z "$2" ] && [ $code != 0 ] || [ -n "$2" ] && { [ $code = 0 ] || [[ $output != *"$2"* ]]; }; then
     printf 'layers_test: %s: expected "%s", found exit code %s and\n%s\n' "$1" "$2" "$code" "$output"
@@ -108,6 +113,22 @@ write shim/base/upcalls.h "$(printf '// INTERFACE(Lint)\n'; printf 'UPCALL(%s)\n
 expect 'five callbacks and an interface' 'shim: shim/base/upcalls.h: 6 callbacks, at most 5'
 write shim/base/upcalls.h "$(printf 'extern void (*g_%s)();\n' a b c d e f)"
 expect 'six callbacks as variables' 'shim: shim/base/upcalls.h: 6 callbacks, at most 5'
+batched=1 expect 'a tree in order, with a batch' ''
+write tools/base/screen.cc 'int run(); int draw() { return run(); }'
+batched=1 expect 'a call upward in a batch' 'tools: tools/base/screen -> tools/main (run)'
+write tools/base/keys.cc 'int draw(); namespace { int (*table[])() = {draw}; } int wait(int i) { return table[i](); }'
+write tools/base/screen.cc 'int wait(int); int draw() { return wait(0); }'
+batched=1 expect 'a circle through a table in a batch' 'tools: circle of 2: tools/base/keys tools/base/screen'
+write tools/base/keys.cc 'struct Key { inline Key(); }; int draw(); Key::Key() { draw(); } int wait() { Key key; return 1; }'
+write tools/base/screen.cc 'int wait(); int draw() { return wait(); }'
+batched=1 expect 'a circle through inline code in a batch' 'tools: circle of 2: tools/base/keys tools/base/screen'
+write tools/base/keys.cc 'int draw(); namespace n { struct Key { virtual int press(); virtual int hold() { return draw(); } };
+  int Key::press() { return 1; } } int wait() { return 1; }'
+write tools/base/screen.cc 'int wait(); int draw() { return wait(); }'
+batched=1 expect 'a circle through a virtual function in a batch' 'tools: circle of 2: tools/base/keys tools/base/screen'
+write tools/base/screen.cc 'namespace n { int level = 2; } int draw() { return n::level; }'
+write loader/check/check.cc 'namespace n { extern int level; } int check() { return n::level; }'
+batched=1 expect 'data of a batch' 'loader: loader/check/check -> tools/base/screen (n::level)'
 [ $failures = 0 ]
 
 python3 "$here/layers.py" --build "$build"

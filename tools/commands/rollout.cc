@@ -53,7 +53,7 @@ struct Reading {
   uint64_t checks = 0;  // shadow checks
   std::vector<StepTimes> steps;
 };
-using Readings = std::map<uint64_t, Reading>;  // by pid
+using ReadingsByPid = std::map<uint64_t, Reading>;
 
 // What processes did between two readings.
 struct Watched {
@@ -196,8 +196,8 @@ class Rollout {
                     counted(steps_not_judged_, "process", "processes"), kLeastSteps));
   }
 
-  Readings read_processes() const {
-    Readings out;
+  ReadingsByPid read_processes() const {
+    ReadingsByPid out;
     for (const ProcessCounters& known : all_processes()) {
       auto process = read_counters_file(folder_.get(), known.file);
       if (!process || !process->has_value() || !(*process)->is_alive) continue;
@@ -219,7 +219,7 @@ class Rollout {
   }
 
   void remember_moves(const Unit& unit) {
-    const Readings now = read_processes();
+    const ReadingsByPid now = read_processes();
     for (const ProcessCounters& process : unit.processes) {
       const auto found = now.find(process.pid);
       if (found == now.end()) continue;
@@ -235,7 +235,8 @@ class Rollout {
   // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
   // a solution that is left alone after its first fault has no other. Of the folder that it was in before, nothing does: that is
   // what it is to get away from.
-  std::string fault_in(const Unit& unit, const Readings& before_move, const Readings& now) const {
+  std::string fault_in(const Unit& unit, const ReadingsByPid& before_move,
+                       const ReadingsByPid& now) const {
     for (const ProcessCounters& process : unit.processes) {
       const auto before_moving = before_move.find(process.pid);
       if (before_moving == before_move.end()) continue;
@@ -266,7 +267,7 @@ class Rollout {
 
   // Until the time is up, or the first fault of one that has moved. Slower steps are one at the end, or when two readings have
   // found them: one may have met a pause.
-  std::string watch(const Readings& before_move, Readings* begin, Readings* end) {
+  std::string watch(const ReadingsByPid& before_move, ReadingsByPid* begin, ReadingsByPid* end) {
     *begin = *end = read_processes();
     bool was_slow = false;
     const auto begun = ControlClock::now();
@@ -294,8 +295,8 @@ class Rollout {
   }
 
   // How many times as long its steps take as before; 0: too few to tell.
-  double step_ratio(const ProcessCounters& process, const Readings& begin,
-                    const Readings& end) const {
+  double step_ratio(const ProcessCounters& process, const ReadingsByPid& begin,
+                    const ReadingsByPid& end) const {
     const auto before = watched_before_.find(process.pid);
     const auto from = begin.find(process.pid);
     const auto to = end.find(process.pid);
@@ -306,7 +307,7 @@ class Rollout {
   }
 
   // Which process has slower steps, beyond what those that have not moved have, too; empty: none.
-  std::string slowness(const Readings& begin, const Readings& end) const {
+  std::string slowness(const ReadingsByPid& begin, const ReadingsByPid& end) const {
     std::vector<double> others;
     for (size_t i = moved_count_; i < units_.size(); ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
@@ -329,7 +330,7 @@ class Rollout {
   }
 
   // Of the units that have moved, or of all.
-  Watched sum(const Readings& begin, const Readings& end, size_t units) const {
+  Watched sum(const ReadingsByPid& begin, const ReadingsByPid& end, size_t units) const {
     Watched out;
     for (size_t i = 0; i < units; ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
@@ -368,7 +369,7 @@ class Rollout {
   void move_all_back() {
     for (; moved_count_ > 0; --moved_count_) {
       Unit unit = units_[moved_count_ - 1];
-      const Readings now = read_processes();
+      const ReadingsByPid now = read_processes();
       // "Back" of a process that somebody else has moved is where it was before that.
       const auto is_left = [&](const ProcessCounters& process) {
         const auto found = now.find(process.pid);
@@ -388,7 +389,7 @@ class Rollout {
   }
 
   bool run_stages() {
-    Readings begin, end;
+    ReadingsByPid begin, end;
     if (std::string fault = watch({}, &begin, &end); !fault.empty()) return stop(std::move(fault));
     for (const auto& [pid, reading] : begin) {
       if (end.contains(pid)) watched_before_[pid] = between(reading, end.at(pid));
@@ -409,7 +410,7 @@ class Rollout {
         share_ = 0;
       }
       if (stage.units <= moved_count_) continue;
-      const Readings before_move = end;
+      const ReadingsByPid before_move = end;
       while (moved_count_ < stage.units) {
         const Unit& unit = units_[moved_count_];
         const std::string& folder = options_.move.folder;
