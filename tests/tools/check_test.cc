@@ -393,6 +393,15 @@ TEST_F(Check, ReadsKernelsOfLibrariesAndFolders) {
     write_text(engine / "bad", bad);
     EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", engine / "bad"}).exit_code, 1);
   }
+  // Of many damaged images a few are told.
+  std::string damaged = read_text(build_path("tests/data/kernels.compressed.fatbin"));
+  damaged.replace(16 + 64 + 300, 100, std::string(100, '\xff'));  // within the first image
+  write_text(engine / "damaged", damaged + damaged + damaged + damaged + damaged);
+  const ProgramResult told =
+      run_fibshim({"check", folder_.path(), "--against", engine / "damaged"});
+  EXPECT_CONTAINS(told.err, "entry 6 (sm_80): ");
+  EXPECT_LACKS(told.err, "entry 9 ");
+  EXPECT_CONTAINS(told.err, "damaged: 2 more, which fibshim inspect lists\n");
   // If the file cannot be read, nothing is said about the patterns.
   const ProgramResult result = run_fibshim({"check", folder_.path(), "--against", engine / "none"});
   EXPECT_CONTAINS(exits(1, result).err, "No such file or directory");

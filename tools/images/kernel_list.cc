@@ -1,5 +1,6 @@
 #include "tools/images/kernel_list.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -14,6 +15,7 @@ namespace {
 
 // The largest library of a framework has a little more than one GB.
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
+constexpr size_t kMostTold = 3;  // problems of a file: a damaged library may have hundreds
 constexpr std::string_view kTableHead = "fibshim kernels 1: ";
 
 // Removes the text up to the separator, and the separator, from *text. Returns that text.
@@ -106,8 +108,12 @@ Result<void> add_file(const std::string& path, std::string_view bytes, KernelLis
   if (!image) return tl::unexpected(image.error());
   list->origins.insert(path);
   add_image(&*image, path, list);
-  for (const std::string& problem : image->problems) {
-    list->problems.push_back(fmt::format("{}: {}", path, problem));
+  const size_t told = std::min(image->problems.size(), kMostTold);
+  for (size_t i = 0; i < told; ++i) {
+    list->problems.push_back(fmt::format("{}: {}", path, image->problems[i]));
+  }
+  if (const size_t more = image->problems.size() - told) {
+    list->problems.push_back(fmt::format("{}: {} more, which fibshim inspect lists", path, more));
   }
   return {};
 }
