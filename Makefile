@@ -72,7 +72,7 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endif
 endef
 
-# Tests and the CLI are compiled several files at a time, as one that includes them: what they include takes longer than they themselves. So
+# Tests are compiled several files at a time, and the CLI a folder, as one that includes them: what they include takes longer than they themselves. So
 # names that are a file's own must differ within a program's folder. BATCH=1 compiles each file by itself, while one is worked on.
 BATCH ?= 14
 # $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=

@@ -4,15 +4,14 @@
 # The build whose judge the CLI links: the AddressSanitizer build uses the plain build's, since no test runs
 # the judge's commands in it.
 JUDGE_BUILD ?= $(BUILD)
-# Optimised: code that reads and writes each element of a tensor, and code that reads libraries of a hundred thousand
-# kernels.
-ELEMENT_SRC := $(patsubst %,tools/judge/%.cc,compare device_buffers inputs original_run references sampling)
+# Code that reads libraries of a hundred thousand kernels.
 IMAGE_SRC := $(patsubst %,tools/%.cc,images/image_contents images/image_report base/json_writer)
-# By themselves: some of those, what has settings of its own, and what tests link without the rest.
+# By themselves: those, what has settings of its own, and what tests link without the rest.
 ALONE_SRC := $(IMAGE_SRC) $(wildcard tools/*.cc) $(patsubst %,tools/%.cc,processes/installation base/fmt_library base/json_input judge/element_types lint/schema)
-ELEMENT_OBJ := $(call batches,tools/judge/elements,$(ELEMENT_SRC))
-CLI_BATCHES := $(foreach folder,$(sort $(dir $(wildcard tools/*/*.cc))),$(call batches,$(folder:%/=%),$(filter-out $(ALONE_SRC) $(ELEMENT_SRC),$(wildcard $(folder)*.cc))))
-CLI_OBJ := $(ALONE_SRC:%.cc=$(BUILD)/obj/%.o) $(ELEMENT_OBJ) $(CLI_BATCHES)
+# A folder at a time: objects of parts of one would call each other in circles, which folders do not.
+folder_objects = $(if $(filter 1,$(BATCH)),$(call batches,$(1),$(2)),$(call batch,$(1)/$(subst /,_,$(1)),$(2)))
+CLI_BATCHES := $(foreach folder,$(sort $(dir $(wildcard tools/*/*.cc))),$(call folder_objects,$(folder:%/=%),$(filter-out $(ALONE_SRC),$(wildcard $(folder)*.cc))))
+CLI_OBJ := $(ALONE_SRC:%.cc=$(BUILD)/obj/%.o) $(CLI_BATCHES)
 LINT_OBJ := $(filter $(BUILD)/obj/tools/lint/%,$(CLI_OBJ))
 CLI_OBJ := $(filter-out $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)) $(patsubst $(BUILD)/%,$(JUDGE_BUILD)/%,$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
 # The shim's plan, which is pure: verify, bench and record use it to find out what the shim would do.
@@ -28,15 +27,16 @@ FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/incl
 # tests/layers reads from the debug information which file a symbol of a batch is of; the program itself has none.
 CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g1
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
-ELEMENT_OBJ += $(BUILD)/obj/tools/judge/element_types.o
-$(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
+# The judge reads and writes each element of a tensor.
+JUDGE_PARTS := $(filter $(JUDGE_BUILD)/obj/tools/judge/%,$(CLI_OBJ))
+$(JUDGE_PARTS): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 IMAGE_OBJ := $(IMAGE_SRC:%.cc=$(BUILD)/obj/%.o)
 $(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
 # A precompiled header works only for objects that are compiled with the same flags.
 WITH_JSON := $(CLI_BATCHES) $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' $(ALONE_SRC)))
-$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
-$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
-$(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
+$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(JUDGE_PARTS) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
+$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(JUDGE_PARTS) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
+$(BUILD)/obj/tools/processes/installation.o: private CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 
 # schema.o contains the schemas.
 $(BUILD)/obj/tools/lint/schema.o: $(wildcard tools/schema/*.json)

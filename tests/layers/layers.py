@@ -159,16 +159,19 @@ class Tree:
     def read_batch(self, path, strong, used):
         """Adds the modules that define the strong symbols of an object of several files, and the symbols that each of them refers to."""
         owners, wanted, placed = collections.defaultdict(set), set(), set()
-        for line in run("nm", "-l", "-P", path).splitlines():
-            symbol, kind = line.split()[:2]
-            module = self.module_at(line.partition("\t")[2].rpartition(":")[0])
+        lines = [(*line.split()[:2], self.module_at(line.partition("\t")[2].rpartition(":")[0]))
+                 for line in run("nm", "-l", "-P", path).splitlines()]
+        known = {body_of(symbol): module for symbol, _, module in lines if module in self.modules}
+        for symbol, kind, module in lines:
+            if module not in self.modules:
+                module = known.get(body_of(symbol))
             if kind in "Uwv" or kind.isupper() and kind not in "WVN":
                 wanted.add(symbol)
             if kind.isupper() and kind not in "UWVN":
                 if module not in self.modules:
                     sys.exit(f"layers.py: {path} does not say which file defines {symbol}")
                 strong[symbol].add(module)
-            if kind not in "UWVwvu" and module in self.modules:
+            if kind not in "UWVwvun" and module in self.modules:
                 owners[body_of(symbol)].add(module)
                 placed.add(body_of(symbol))
         references = collections.defaultdict(set)
