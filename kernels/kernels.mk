@@ -12,14 +12,19 @@ KERNEL_SMS_sampling     := 90  # clusters; measured only there
 KERNEL_FLAGS_sampling   := -ftz=true  # as FlashInfer's
 KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling softmax splitk_reduce sum_rmsnorm
 
+# Of these, tables of sizes repeat block and grid; row.cuh compares them with what is compiled.
+$(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sum_rmsnorm,\
+  $(eval KERNEL_TABLES_$(family) := $(wildcard config/shared/$(family)/*sizes.table config/demo/$(family).table)))
+KERNEL_TABLE_LINES = "-DFIBSHIM_TABLE_LINES=$$$$(awk -f kernels/table_lines.awk $(KERNEL_TABLES_$(1)))"
+
 NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common
 
 # $(1) the family, $(2) the SM
 define family_cubin
 KERNEL_CUBINS += $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin
-$(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin: kernels/$(1)/$(1).cu $(wildcard kernels/common/*.cuh) kernels/kernels.mk | $(SETUP)
+$(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin: kernels/$(1)/$(1).cu $(wildcard kernels/common/*.cuh) kernels/kernels.mk $(KERNEL_TABLES_$(1)) $(if $(KERNEL_TABLES_$(1)),kernels/table_lines.awk) | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) $(KERNEL_FLAGS_$(1)) -arch=sm_$(2)$(strip $(KERNEL_ARCH_$(1))) $$< -o $$@
+	$(Q)$(NVCC) $(NVCCFLAGS) $(KERNEL_FLAGS_$(1)) $(if $(KERNEL_TABLES_$(1)),$(KERNEL_TABLE_LINES)) -arch=sm_$(2)$(strip $(KERNEL_ARCH_$(1))) $$< -o $$@
 endef
 $(foreach family,$(KERNEL_FAMILIES),$(foreach sm,$(or $(KERNEL_SMS_$(family)),$(KERNEL_SMS)),$(eval $(call family_cubin,$(family),$(sm)))))

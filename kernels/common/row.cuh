@@ -12,7 +12,7 @@
 namespace fibshim {
 
 // How rows are distributed over the threads of a block. The grid is ceil_div(rows, kRowsPerBlock),
-// the block kThreads; the tables of sizes in config/shared repeat both.
+// the block kThreads; the tables of sizes in config/shared repeat both (is_as_in_tables).
 template <int kElements_, int kVectorsPerThread_, int kRowsPerBlock_, int kThreadsPerSm>
 struct RowPlan {
   static constexpr int kElements = kElements_;
@@ -86,11 +86,34 @@ template <int kElements>
 using ThreeRowPlan =
     BestPlan<kElements, kVectorsOfThree<kElements>, kVectorsOfThree<kElements> == 4 ? 768 : 1024>;
 
-// For the normalised sum of rows: at 4096 one vector per thread is faster (H200);
-// rows below 2048 have one, too.
+// For the normalised sum of rows: at 4096 one vector per thread is faster (H200).
 template <int kElements>
-using SumPlan = std::conditional_t<kElements == 4096 || (kElements < 2048),
-                                   RowPlan<kElements, 1, 1, 2048>, ThreeRowPlan<kElements>>;
+using OneVectorPlan = RowPlan<kElements, 1, 1, 2048>;
+template <int kElements>
+using SumPlan =
+    std::conditional_t<kElements == 4096, OneVectorPlan<kElements>, ThreeRowPlan<kElements>>;
+
+// A line of a family's tables of sizes in config/shared: the block, and how many rows a block of the
+// grid has. The build gives them.
+struct TableLine {
+  int elements, block, rows;
+};
+
+template <class Plan>
+constexpr bool is_as_in_tables() {
+#ifdef FIBSHIM_TABLE_LINES
+  constexpr TableLine kLines[] = {FIBSHIM_TABLE_LINES};
+  bool is_found = false;
+  for (const TableLine& line : kLines) {
+    if (line.elements != Plan::kElements) continue;
+    if (line.block != Plan::kThreads || line.rows != Plan::kRowsPerBlock) return false;
+    is_found = true;
+  }
+  return is_found;
+#else
+  return true;
+#endif
+}
 
 // A thread's part of one row: vectors `thread`, `thread + kGroupThreads`, ...
 template <class Plan>
@@ -267,7 +290,11 @@ __device__ inline float reciprocal_root(double mean, float eps) {
 
 #define FIBSHIM_BOUNDS(hidden) \
   __launch_bounds__(fibshim::PlanFor<hidden>::kThreads, fibshim::PlanFor<hidden>::kBlocksPerSm)
+#define FIBSHIM_COMPARE_WITH_TABLES(hidden)                           \
+  static_assert(fibshim::is_as_in_tables<fibshim::PlanFor<hidden>>(), \
+                "the family's tables of sizes have another block or grid, or none");
 #define FIBSHIM_BOTH_TYPES(hidden)             \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden)          \
   FIBSHIM_KERNELS(hidden, bf16, __nv_bfloat16) \
   FIBSHIM_KERNELS(hidden, fp16, __half)
 

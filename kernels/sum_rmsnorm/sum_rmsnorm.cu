@@ -12,7 +12,7 @@ namespace fibshim {
 namespace {
 
 template <int kHidden>
-using PlanFor = SumPlan<kHidden>;
+using PlanFor = std::conditional_t<(kHidden < 2048), OneVectorPlan<kHidden>, SumPlan<kHidden>>;
 
 // second: null for a sum of two. sum: null if it is not kept.
 template <class T, class Plan>
@@ -67,6 +67,7 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
 }  // namespace fibshim
 
 #define FIBSHIM_KERNELS(hidden)                                                                    \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                              \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_h##hidden##_bf16(                  \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
       __nv_bfloat16* output, float eps, int batch_size, int next_may_begin) {                      \
