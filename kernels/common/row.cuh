@@ -127,33 +127,34 @@ __device__ bool has_vector(int index, int thread) {
          index * Plan::kGroupThreads + thread < Plan::kVectors;
 }
 
-template <class Plan>
-__device__ RowPart<Plan> load_row_once(const void* row, int thread) {
+template <class Plan, class Load>
+__device__ RowPart<Plan> load_row(const void* row, int thread, Load load_vector) {
   RowPart<Plan> part;
 #pragma unroll
   for (int i = 0; i < Plan::kVectorsPerThread; ++i) {
     part.vectors[i] = {};
     if (has_vector<Plan>(i, thread)) {
       part.vectors[i] =
-          load_once(static_cast<const uint4*>(row) + i * Plan::kGroupThreads + thread);
+          load_vector(static_cast<const uint4*>(row) + i * Plan::kGroupThreads + thread);
     }
   }
   return part;
 }
 
+template <class Plan>
+__device__ RowPart<Plan> load_row(const void* row, int thread) {
+  return load_row<Plan>(row, thread, load);
+}
+
+template <class Plan>
+__device__ RowPart<Plan> load_row_once(const void* row, int thread) {
+  return load_row<Plan>(row, thread, load_once);
+}
+
 // Loads a weight, which is the same for all rows.
 template <class Plan>
-__device__ RowPart<Plan> load_weight(const void* weight, int thread) {
-  RowPart<Plan> part;
-#pragma unroll
-  for (int i = 0; i < Plan::kVectorsPerThread; ++i) {
-    part.vectors[i] = {};
-    if (has_vector<Plan>(i, thread)) {
-      part.vectors[i] =
-          load_shared_by_rows(static_cast<const uint4*>(weight) + i * Plan::kGroupThreads + thread);
-    }
-  }
-  return part;
+__device__ RowPart<Plan> load_weight(const void* row, int thread) {
+  return load_row<Plan>(row, thread, load_shared_by_rows);
 }
 
 // For data that only the next kernel reads.

@@ -50,6 +50,15 @@ struct Vector {
   uint32_t pairs[kPairsPerVector];
 };
 
+__device__ inline Vector load(const void* from) {
+  Vector vector;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(vector.pairs[0]), "=r"(vector.pairs[1]), "=r"(vector.pairs[2]),
+                 "=r"(vector.pairs[3])
+               : "l"(from));
+  return vector;
+}
+
 // For data that is read once: it must not displace other data in L1.
 __device__ inline Vector load_once(const void* from) {
   Vector vector;

@@ -109,11 +109,11 @@ __device__ void activate_and_multiply(const T* input, T* output, uint32_t width,
   const float reciprocal = kQuantizes ? 1.0f / *scale : 1.0f;
   for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < token.vectors;
        i += gridDim.y * blockDim.x) {
-    const Vector x = load_once(token.x + i);
-    const Vector y = load_once(token.y + i);
+    const Vector x = load(token.x + i);
+    const Vector y = load(token.y + i);
     const Vector result = kActivatesFirst ? gate<T, Activation, kRoundsLikeVllm>(x, y)
                                           : gate<T, Activation, kRoundsLikeVllm>(y, x);
-    store_streaming(token.output + i, result);
+    store_whole(token.output + i, result);
     if (kQuantizes)
       token.quantized(quantized)[i] = quantize_like_vllm<T, false>(result, reciprocal);
   }
@@ -126,9 +126,9 @@ __device__ void activate_and_multiply_clamped(const T* input, T* output, uint32_
   wait_for_kernel_before();
   for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < token.vectors;
        i += gridDim.y * blockDim.x) {
-    const Vector x = load_once(token.x + i);
-    const Vector y = load_once(token.y + i);
-    store_streaming(token.output + i, gate_clamped<T>(x, y, clamp));
+    const Vector x = load(token.x + i);
+    const Vector y = load(token.y + i);
+    store_whole(token.output + i, gate_clamped<T>(x, y, clamp));
   }
 }
 
@@ -143,8 +143,8 @@ __device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* 
   for (int i = 0; i < kVectors; ++i) {
     const uint32_t at = i * blockDim.x + threadIdx.x;
     if (at >= token.vectors) continue;
-    x[i] = load_once(token.x + at);
-    y[i] = load_once(token.y + at);
+    x[i] = load(token.x + at);
+    y[i] = load(token.y + at);
   }
   float largest = 0;
 #pragma unroll
@@ -158,7 +158,7 @@ __device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* 
   for (int i = 0; i < kVectors; ++i) {
     const uint32_t at = i * blockDim.x + threadIdx.x;
     if (at >= token.vectors) continue;
-    store_streaming(token.output + at, x[i]);
+    store_whole(token.output + at, x[i]);
     token.quantized(quantized)[at] = quantize_like_vllm<T, true>(x[i], scale);
   }
 }

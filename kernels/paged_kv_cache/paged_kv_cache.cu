@@ -2,7 +2,8 @@
 // reshape_and_cache_flash. A token with a negative slot is skipped. Copies bits, so it serves every
 // type of 2 bytes.
 //
-// grid = (tokens, 2): keys, then values; block = 128 threads.
+// grid = (tokens / tokens of a block, rounded up, 2): keys, then values; block = 128 threads, which are as
+// many tokens as they have vectors for, or one.
 #include "vector.cuh"
 
 namespace fibshim {
@@ -21,18 +22,23 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                                       const int64_t* slot_mapping, int64_t page_stride,
                                       int64_t slot_stride, int64_t head_stride, int64_t key_stride,
                                       int64_t value_stride, int page_size, int head_size,
-                                      int elements, int next_may_begin) {
+                                      int elements, int num_tokens, int next_may_begin) {
   using namespace fibshim;
   let_next_begin(next_may_begin);
-  const int64_t slot = __ldg(slot_mapping + blockIdx.x);
+  const int vectors = elements / kElementsPerVector;
+  const int tokens_of_block = max(kThreads / vectors, 1);
+  const int place = threadIdx.x / vectors;
+  const int64_t token = int64_t{blockIdx.x} * tokens_of_block + place;
+  if (place >= tokens_of_block || token >= num_tokens) return;
+  const int64_t slot = __ldg(slot_mapping + token);
   const bool is_key = blockIdx.y == 0;
-  const uint16_t* const from =
-      is_key ? key + blockIdx.x * key_stride : value + blockIdx.x * value_stride;
+  const uint16_t* const from = is_key ? key + token * key_stride : value + token * value_stride;
   uint16_t* const to = (is_key ? key_cache : value_cache) + slot / page_size * page_stride +
                        slot % page_size * slot_stride;
   wait_for_kernel_before();
   if (slot < 0) return;
-  for (int i = threadIdx.x * kElementsPerVector; i < elements; i += kThreads * kElementsPerVector) {
+  for (int i = threadIdx.x % vectors * kElementsPerVector; i < elements;
+       i += kThreads * kElementsPerVector) {
     store(to + i / head_size * head_stride + i % head_size, load_once(from + i));
   }
 }

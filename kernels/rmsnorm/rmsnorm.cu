@@ -25,7 +25,7 @@ __device__ void normalize_with_rstd(const T* hidden_states, const T* weight, T* 
   wait_for_kernel_before();
 
   RowPart<Plan> x = {};
-  if (place.is_row) x = load_row_once<Plan>(hidden_states + offset, place.thread);
+  if (place.is_row) x = load_row<Plan>(hidden_states + offset, place.thread);
   const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
   arrive_together(x, w, zero_of(batch_size));
 
@@ -33,12 +33,11 @@ __device__ void normalize_with_rstd(const T* hidden_states, const T* weight, T* 
   const float row_rstd = reciprocal_root(sum * (1.0 / Plan::kElements), eps);
   if (!place.is_row) return;
   if (place.thread == 0) rstd[place.row] = row_rstd;
-  store_row_streaming<Plan>(output + offset, place.thread,
-                            make_row<T, Plan>([&](int i, int j) -> float2 {
-                              const float2 value = unpack<T>(x, i, j);
-                              const float2 scale = unpack<T>(w, i, j);
-                              return {value.x * row_rstd * scale.x, value.y * row_rstd * scale.y};
-                            }));
+  store_row<Plan>(output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
+                    const float2 value = unpack<T>(x, i, j);
+                    const float2 scale = unpack<T>(w, i, j);
+                    return {value.x * row_rstd * scale.x, value.y * row_rstd * scale.y};
+                  }));
 }
 
 // Strides of a row, in elements: row r is head r % num_heads of token r / num_heads.
@@ -62,7 +61,7 @@ __device__ void normalize_strided(const T* hidden_states, const T* weight, T* ou
 
   RowPart<Plan> x = {};
   if (place.is_row) {
-    x = load_row_once<Plan>(hidden_states + offset_of(place.row, num_heads, from), place.thread);
+    x = load_row<Plan>(hidden_states + offset_of(place.row, num_heads, from), place.thread);
   }
   RowPart<Plan> w;
   if constexpr (kHasWeight) {
@@ -73,16 +72,15 @@ __device__ void normalize_strided(const T* hidden_states, const T* weight, T* ou
   const float sum = sum_over_row<Plan, float>(sum_of_squares<T>(x));
   const float rstd = reciprocal_root(sum * (1.0f / Plan::kElements), eps);
   if (!place.is_row) return;
-  store_row_streaming<Plan>(
-      output + offset_of(place.row, num_heads, to), place.thread,
-      make_row<T, Plan>([&](int i, int j) -> float2 {
-        const float2 value = unpack<T>(x, i, j);
-        float2 normal = {value.x * rstd, value.y * rstd};
-        if constexpr (!kHasWeight) return normal;
-        const float2 scale = unpack<T>(w, i, j);
-        if (rounds_before_weight != 0) normal = round_to<T>(normal);
-        return {normal.x * (weight_bias + scale.x), normal.y * (weight_bias + scale.y)};
-      }));
+  store_row<Plan>(output + offset_of(place.row, num_heads, to), place.thread,
+                  make_row<T, Plan>([&](int i, int j) -> float2 {
+                    const float2 value = unpack<T>(x, i, j);
+                    float2 normal = {value.x * rstd, value.y * rstd};
+                    if constexpr (!kHasWeight) return normal;
+                    const float2 scale = unpack<T>(w, i, j);
+                    if (rounds_before_weight != 0) normal = round_to<T>(normal);
+                    return {normal.x * (weight_bias + scale.x), normal.y * (weight_bias + scale.y)};
+                  }));
 }
 
 template <int kHidden>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."] [--keep FILE]
+  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."] [--brief] [--keep FILE]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -9,7 +9,7 @@ in a captured graph, and the times of replayed graphs that read more weights tha
 without its rewrite, so that the kernels of a product whose K is in parts are replaced one for one. Beside them stand kernels that only
 read the weights (reading_kernels.cu), in graphs as the products are: one after the other, and each begun before the one before has ended.
 Then norms and products in one graph, each of which begins before the one before it has ended, must give what they give one by one,
-also where other kernels keep SMs busy for so long that a part of a link begins or ends late.
+also where other kernels keep SMs busy for so long that a part of a link begins or ends late. With --brief there are the first two sides alone.
 """
 import argparse
 import itertools
@@ -340,6 +340,15 @@ def side(args, environment, prefix, *more):
         return json.load(open(file.name))
 
 
+def without_rewrite(args, config):
+    """The side of which the kernels of a product whose K is in parts are replaced one for one."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
+        shutil.copytree(config, folder, dirs_exist_ok=True)
+        for path in pathlib.Path(folder).glob("patterns/cublas-nvjet-split-reduce*.json"):
+            path.unlink()
+        return side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -350,6 +359,7 @@ def main():
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float8_e4m3fn"), default="bfloat16")
     parser.add_argument("--bias", action="store_true", help="added to each row")
     parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
+    parser.add_argument("--brief", action="store_true", help="only cuBLAS and the folder")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/cublas`")
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--reads", action="store_true", help=argparse.SUPPRESS)
@@ -373,15 +383,11 @@ def main():
                                          if "K" in d["axes"] and (products.shape_of(d["name"]) or (not products.kind and
                                          in_parts(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
     with tempfile.TemporaryDirectory() as stats:
-        own = side(args, {}, [], "--reads")
+        own = side(args, {}, [], *[] if args.brief else ["--reads"])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
-        shutil.copytree(config, folder, dirs_exist_ok=True)
-        for path in pathlib.Path(folder).glob("patterns/cublas-nvjet-split-reduce*.json"):
-            path.unlink()
-        one_for_one = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
-    if args.dtype == "bfloat16" and not products.kind:
+    one_for_one = None if args.brief else without_rewrite(args, config)
+    if args.dtype == "bfloat16" and not products.kind and not args.brief:
         folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
         with tempfile.TemporaryDirectory() as stats:
             subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),
@@ -399,12 +405,15 @@ def main():
         if counts[products.name(n, k), "hit"] > 0:
             kept.add(products.name(n, k), "cuBLAS", after["us"], before["us"], M=m)
         is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= MOST_OF_LARGEST[args.dtype] * before["largest"]
-        plain, early = (reading[f"{n} {k} reading"][way] for way in ("plain", "early"))
+        beside = ""
+        if not args.brief:
+            plain, early = (reading[f"{n} {k} reading"][way] for way in ("plain", "early"))
+            beside = (f"; without the rewrite {one_for_one[name]['us']:.2f}; only reading {plain:.2f}, early {early:.2f}: "
+                      f"{after['us'] / early:.3f} of that")
         is_same = after["same_in_graph"] or counts[products.name(n, k), "absorbed"] > 0  # whole, it is summed in another order
         print(f"{'PASS' if is_right and is_same else 'FAIL'} cublas.n{n}.k{k}.m{m}: error {after['mean']:.3e} "
               f"in the mean, {after['largest']:.3e} at most (cuBLAS {before['mean']:.3e}, {before['largest']:.3e}), {after['us']:.2f} us (cuBLAS {before['us']:.2f}, "
-              f"{before['us'] / after['us']:.3f} times as long; without the rewrite {one_for_one[name]['us']:.2f}; only reading {plain:.2f}, "
-              f"early {early:.2f}: {after['us'] / early:.3f} of that)")
+              f"{before['us'] / after['us']:.3f} times as long{beside})")
     for n, k in args.shapes:
         whole = products.name(n, k)
         ours = {name: count for (name, outcome), count in counts.items()

@@ -13,9 +13,11 @@ are from what float64 says; timed are replayed graphs. A rewrite must be made wh
 than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's, of others nearly all.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -32,13 +34,14 @@ FP8_MAX = 448.0
 
 class Fp8:
     """Two kernels: something, and its fp8."""
+    dtypes = ("bfloat16", "float16")
     rows = (1, 8, 32, 128, 1024, 8192)
     most_that_differ = 1e-3  # of the bytes of an output
 
 
 class Norm(Fp8):
     """Residual addition, norm, fp8."""
-    sizes = (1024, 2048, 4096, 5120, 7168, 8192, 16384)
+    family, axis = "fused_add_rmsnorm", "batch_size"
 
     def __init__(self, size, rows, dtype, per_token):
         import torch
@@ -72,7 +75,7 @@ class Norm(Fp8):
 
 class Silu(Fp8):
     """silu_and_mul, fp8."""
-    sizes = (3072, 6144, 12288, 16384, 24576, 28672, 37888, 51200, 57344)
+    family, axis = "silu_and_mul", "num_tokens"
 
     def __init__(self, size, rows, dtype, per_token):
         import torch
@@ -105,6 +108,7 @@ class Silu(Fp8):
 class Heads:
     """Norms of the heads of query and key, their rotation, and the keys and values into a paged cache: four kernels."""
     sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8))
+    dtypes = ("bfloat16",)
     rows = (1, 8, 32, 256, 512)
     most_that_differ = 0
     eps = EPS
@@ -392,13 +396,20 @@ WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, Fa
         "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False)}
 
 
-def described(what, size, rows):
+def sizes_of(kind, kept):
+    """Of fp8 those that the folder has, each of which has both forms and types."""
+    if issubclass(kind, Heads):
+        return kind.sizes
+    found = (re.fullmatch(f"{kind.family}_then_quant_h([0-9]+)", name) for name in kept.axes)
+    return sorted(int(fit[1]) for fit in found if fit)
+
+
+def described(what, size, rows, dtype):
     """The definition, and the values of its variable axes."""
     kind, per_token = WHAT[what]
     if issubclass(kind, Heads):
         return kind.definition(*size), {"num_tokens": rows, "max_seq_len": kind.POSITIONS, "num_pages": kind.PAGES, "page_size": kind.PAGE}
-    name, axis = ("fused_add_rmsnorm", "batch_size") if kind is Norm else ("silu_and_mul", "num_tokens")
-    return f"{name}_then_quant{'_per_token' if per_token else ''}_h{size}", {axis: rows}
+    return f"{kind.family}_then_quant{'_per_token' * per_token}_h{size}{'_fp16' * (dtype == 'float16')}", {kind.axis: rows}
 
 
 def child(args):
@@ -415,11 +426,12 @@ def child(args):
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
         warm @ warm
+    kept = KeptTimes(args.build / "config/vllm")
     for what in args.what:
         kind, per_token = WHAT[what]
-        for size in kind.sizes:
+        for size, dtype in itertools.product(sizes_of(kind, kept), kind.dtypes):
             for rows in kind.rows:
-                case = kind(size, rows, torch.bfloat16, per_token)
+                case = kind(size, rows, getattr(torch, dtype), per_token)
                 case.run()
                 torch.cuda.synchronize()
                 graph = torch.cuda.CUDAGraph()
@@ -431,8 +443,9 @@ def child(args):
                 error = (case.outputs()["output"].double() - case.exact()).abs()
                 digest = {name: (tensor.contiguous().view(torch.uint8).cpu() if rows <= 512 else None)
                           for name, tensor in case.outputs().items()}
-                out[f"{what} {size} {rows}"] = {"bytes": digest, "error": error.mean().item(), "described": described(what, size, rows),
-                                                "us": graph_us(case.run, case.moved_bytes())}
+                out[f"{what} {size} {rows}{' fp16' * (dtype == 'float16')}"] = {
+                    "bytes": digest, "error": error.mean().item(), "described": described(what, size, rows, dtype),
+                    "us": graph_us(case.run, case.moved_bytes())}
                 del graph
     torch.save(out, args.child)
 

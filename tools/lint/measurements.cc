@@ -288,9 +288,12 @@ std::string measurements_text(const std::vector<Measurement>& measurements) {
 }
 
 void merge_measurement(Measurement newer, std::vector<Measurement>* measurements) {
+  const auto is_of_solution = [&](const Measurement& one) {
+    return one.definition == newer.definition && one.solution == newer.solution;
+  };
   const auto is_earlier = [&](const Measurement& one) {
-    return one.definition == newer.definition && one.solution == newer.solution &&
-           one.gpu == newer.gpu && one.mode == newer.mode && one.original == newer.original;
+    return is_of_solution(one) && one.gpu == newer.gpu && one.mode == newer.mode &&
+           one.original == newer.original;
   };
   for (const Measurement& one : *measurements) {
     if (!is_earlier(one) || one.images != newer.images || one.driver != newer.driver) continue;
@@ -301,7 +304,9 @@ void merge_measurement(Measurement newer, std::vector<Measurement>* measurements
     }
   }
   std::ranges::sort(newer.times, {}, &MeasuredTime::axes);
-  std::erase_if(*measurements, is_earlier);
+  std::erase_if(*measurements, [&](const Measurement& one) {
+    return is_earlier(one) || (is_of_solution(one) && one.images != newer.images);
+  });
   const auto key = [](const Measurement& one) {
     return std::tie(one.definition, one.solution, one.gpu, one.mode, one.original);
   };

@@ -471,11 +471,11 @@ TEST_F(Judge, BenchKeepsItsTimesInTheFolder) {
 TEST_F(Judge, BenchKeepsTimesOfOthers) {
   write_norm("norm_right");
   const std::string from = folder_ / "times.json";
-  const auto keep = [&](const std::string& solution) {
+  const auto keep = [&](const std::string& solution, const std::string& gpu = "NVIDIA H200") {
     write_text(from,
                R"({"format": 1, "measurements": [{"definition": "rmsnorm_h64", "solution": ")" +
-                   solution + R"(", "images": ")" + std::string(64, '0') +
-                   R"(", "gpu": "NVIDIA H200", "sm": 90, "driver": "13.0",
+                   solution + R"(", "images": ")" + std::string(64, '0') + R"(", "gpu": ")" + gpu +
+                   R"(", "sm": 90, "driver": "13.0",
                          "date": "2026-11-22", "mode": "bench-graph", "original": "engine-norm",
                          "times": [{"axes": {"batch_size": 64}, "us": 9, "p10_us": 8, "p90_us": 10,
                                     "original_us": 3}]}]})");
@@ -487,6 +487,17 @@ TEST_F(Judge, BenchKeepsTimesOfOthers) {
   const std::string said = exits(0, run_fibshim({"check", folder_ / "config"})).out;
   EXPECT_LACKS(said, "[unmeasured]");
   EXPECT_CONTAINS(said, "slower than \"engine-norm\" on NVIDIA H200 ");
+  // Those of another GPU stand beside them; of what other images took nothing stays.
+  const std::string file = folder_ / "config/measurements.json";
+  exits(0, keep("by_norm_right", "NVIDIA H100"));
+  auto kept = parse_json(read_text(file));
+  ASSERT_EQ(kept["measurements"].size(), 2u);
+  for (auto& one : kept["measurements"]) one["images"] = std::string(64, 'f');
+  write_text(file, kept.dump());
+  exits(0, keep("by_norm_right", "NVIDIA H100"));
+  kept = parse_json(read_text(file));
+  ASSERT_EQ(kept["measurements"].size(), 1u);
+  EXPECT_EQ(kept["measurements"][0]["gpu"], "NVIDIA H100");
 }
 
 TEST_F(Judge, BenchDoesNotTimeAWrongSolution) {
