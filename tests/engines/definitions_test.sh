@@ -40,12 +40,16 @@ for one in warnings_of("vllm", "cublas", "flash_attention", "flashinfer", "sglan
     if not any(f'pattern "{label}' in one["message"] for label in known.get(one["rule"], ())):
         problems.append(f"all folders together: {one}")
 # As tests/gpu/op_times.py measured them.
-notes = [one["message"] for one in found_in("vllm") if one["rule"] == "unserved-range"]
-for definition, rows in (("rmsnorm_h4096", "batch_size 1793 to 3071"), ("rmsnorm_no_weight_h8192_fp16", "batch_size 897 to 1535"),
-                         ("fused_add_rmsnorm_h8192", "batch_size from 257 on"), ("fused_add_rmsnorm_no_weight_h16384", "batch_size from 129 on"),
-                         ("silu_and_mul_h57344", "num_tokens from 1025 on"), ("gelu_tanh_and_mul_h73728_fp16", "num_tokens from 513 on"),
-                         ("gelu_and_mul_h49152", "num_tokens from 1025 on"), ("silu_and_mul_clamp_h1536", "num_tokens from 2049 on")):
-    if not any(f'"{definition}" is for {rows}:' in note for note in notes):
-        problems.append(f"{definition} has a solution for {rows}")
+for folder, ranges in (
+        ("vllm", (("fused_add_rmsnorm_h8192", "batch_size 184 to 2047"), ("fused_add_rmsnorm_no_weight_h16384", "batch_size 129 to 2047"),
+                  ("fused_add_rmsnorm_then_quant_h8192", "batch_size 513 to 4095"), ("mul_and_silu_h1536", "num_tokens from 2049 on"),
+                  ("append_paged_kv_cache_slots_kv32_d128", "num_tokens 513 to 1023"))),
+        ("sglang", (("rmsnorm_h4096", "batch_size 281 to 512"), ("silu_and_mul_h28672", "num_tokens 349 to 495"))),
+        ("flashinfer", (("fused_add_rmsnorm_h4096_fp16", "batch_size 281 to 512"), ("rmsnorm_quant_h16384", "batch_size from 129 on"),
+                        ("gelu_tanh_and_mul_h18432", "num_tokens 65 to 511")))):
+    notes = [one["message"] for one in found_in(folder) if one["rule"] == "unserved-range"]
+    for definition, rows in ranges:
+        if not any(f'"{definition}" is for {rows}' in note for note in notes):
+            problems.append(f"{folder}: {definition} has a solution for {rows}: {[note for note in notes if definition in note]}")
 sys.exit("\n".join(problems) or 0)
 END

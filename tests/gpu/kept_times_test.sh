@@ -44,9 +44,18 @@ if len(of_vllm.times) != 24 or any(dict(axes)["num_tokens"] > 64 for of_size in 
     problems.append(f"routing: {sizes_of(of_vllm)}")
 rewrites = names_of("vllm_rewrites.py")
 for what, (kind, _) in rewrites.WHAT.items():
-    for size in kind.sizes:
-        definition, axes = rewrites.described(what, size, 8)
+    for size, dtype in itertools.product(rewrites.sizes_of(kind, of_vllm), kind.dtypes):
+        definition, axes = rewrites.described(what, size, 8, dtype)
         of_vllm.add(definition, "vLLM", 1.0, 2.0, **axes)
+operations = names_of("op_times.py")
+for folder, (_, _, families) in operations.FOLDERS.items():
+    kept, found = KeptTimes(build / "config" / folder), set()
+    for case in operations.cases(kept, families, []):
+        found.add(case.family)
+        if not any(kept.solution_for(case.name, **operations.axes_of(case, rows)) for rows in operations.ROWS):
+            problems.append(f"{folder}: of no size that is timed is there a solution of {case.name}")
+    if found != set(families):
+        problems.append(f"{folder}: operations without definitions: {set(families) - found}")
 sums = names_of("sum_norm.py")
 for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)

@@ -171,6 +171,20 @@ else
   skipped=$((skipped + 1))
 fi
 
+if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("sgl_kernel") is None)'; then
+  sgl=$("$python" -c 'import importlib.util; print(importlib.util.find_spec("sgl_kernel").submodule_search_locations[0])')
+  run "sgl-kernel's operations, without and with the folder" "$python" "$here/op_times.py" "$build" sglang --kernels "$sgl/sm90/common_ops.abi3.so"
+else
+  echo "SKIP sgl-kernel: it is not installed (pip install sglang-kernel)"
+  skipped=$((skipped + 1))
+fi
+set -- "${FLASHINFER_WORKSPACE_BASE:-$HOME}"/.cache/flashinfer/*/90a/cached_ops
+if [ -e "$1/norm/norm.so" ] && "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tvm_ffi") is None)'; then
+  run "FlashInfer's operations, without and with the folder" "$python" "$here/op_times.py" "$build" flashinfer --kernels "$1"
+else
+  echo "SKIP FlashInfer's operations: it is not installed, or has not compiled its norms, activations and RoPE yet"
+  skipped=$((skipped + 1))
+fi
 run "PyTorch's operations, without and with the folder" "$python" "$here/op_times.py" "$build" pytorch
 
 # ---- cuBLAS, as PyTorch calls it

@@ -413,10 +413,10 @@ GPU_CASE(activations_of_vllm) {
 // Beyond that range vLLM's own kernel is faster.
 GPU_CASE(fused_add_of_vllm_has_a_range) {
   VllmLayer layer = make_layer(gpu);
-  layer.rows = 512;
+  layer.rows = 366;
   layer.fused_add();
   EXPECT_EQUAL(1, ran("fused_add_rmsnorm_vllm_h4096_bf16"));
-  layer.rows = 513;
+  layer.rows = 367;
   layer.fused_add();
   EXPECT_EQUAL(1, ran(kFusedAdd));
   state({}, {.hit = 1, .where = 1});
