@@ -1,4 +1,4 @@
-# Of tables of sizes, as config/expand.sh reads them: {hidden_size, block, rows that a block of the grid has}, as nvcc takes commas.
+# Prints {hidden_size, block, rows of a block of the grid} for each line of config's tables, its commas escaped for nvcc.
 /^#/ || NF == 0 { next }
 !(FILENAME in has_columns) {
   has_columns[FILENAME] = 1

@@ -86,9 +86,9 @@ template <int kElements>
 using ThreeRowPlan =
     BestPlan<kElements, kVectorsOfThree<kElements>, kVectorsOfThree<kElements> == 4 ? 768 : 1024>;
 
-// For the normalised sum of rows: at 4096 one vector per thread is faster (H200).
 template <int kElements>
 using OneVectorPlan = RowPlan<kElements, 1, 1, 2048>;
+// For the normalised sum of rows: at 4096 one vector per thread is faster (H200).
 template <int kElements>
 using SumPlan =
     std::conditional_t<kElements == 4096, OneVectorPlan<kElements>, ThreeRowPlan<kElements>>;
@@ -153,8 +153,8 @@ __device__ RowPart<Plan> load_row_once(const void* row, int thread) {
 
 // Loads a weight, which is the same for all rows.
 template <class Plan>
-__device__ RowPart<Plan> load_weight(const void* row, int thread) {
-  return load_row<Plan>(row, thread, load_shared_by_rows);
+__device__ RowPart<Plan> load_weight(const void* weight, int thread) {
+  return load_row<Plan>(weight, thread, load_shared_by_rows);
 }
 
 // For data that only the next kernel reads.

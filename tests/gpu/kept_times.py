@@ -8,6 +8,8 @@ import time
 
 from expressions import evaluate
 
+NOISE = 1.03  # what times of the same kernel differ by; `check` has the same
+
 
 class KeptTimes:
     def __init__(self, folder):

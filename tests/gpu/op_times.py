@@ -4,8 +4,8 @@
   tests/gpu/op_times.py BUILD pytorch [--only DEFINITION,...] [--keep FILE] [--out FILE]
   tests/gpu/op_times.py BUILD vllm|sglang|flashinfer --kernels PATH [--only DEFINITION,...] [--keep FILE] [--out FILE]
 
-PATH is of vLLM's wheel _C_stable_libtorch.abi3.so, of sglang-kernel's sgl_kernel/sm90/common_ops.abi3.so, of FlashInfer the folder that its
-just-in-time compiler keeps libraries in (cached_ops, with norm/norm.so and others; for them apache-tvm-ffi must be there).
+PATH: _C_stable_libtorch.abi3.so of vLLM's wheel, sgl_kernel/sm90/common_ops.abi3.so of sglang-kernel's, or the folder that FlashInfer's
+just-in-time compiler keeps its libraries in (cached_ops, with norm/norm.so and others), for which apache-tvm-ffi must be installed.
 Each side is a process. Every definition that an operation here is for must be replaced, and where a solution's "when" holds it may not be slower
 than what it replaces. What they compute is for kernels.py to say.
 """
@@ -15,14 +15,13 @@ import re
 import sys
 from types import SimpleNamespace
 
-from kept_times import KeptTimes, finish
+from kept_times import NOISE, KeptTimes, finish
 from report import Report
 from sides import run_side
 
 ROWS = (1, 8, 32, 64, 128, 256, 384, 512, 768, 1024, 2048, 4096, 16384)
 MOST_BYTES = 2 << 30
 EPS = 1e-6
-NOISE = 1.03  # what times of the same kernel differ by
 PLACES = 3  # of the tensors: where they lie decides what L2 keeps of those that it could just hold
 DTYPES = {None: "bfloat16", "fp16": "float16", "fp32": "float32"}
 QUERY_HEADS, KV_HEADS, POSITIONS = 32, 8, 32768
@@ -234,6 +233,8 @@ def main():
             report.skip(case.name, f"{engine} does not take it: {alone[case.name]}")
             continue
         with report.phase(f"{case.name}: replaced, and not slower") as problems:
+            if case.name in ours:
+                problems.append(ours[case.name])
             if not counted[case.name, "hit"]:
                 problems.append("is not replaced")
                 continue

@@ -178,9 +178,13 @@ else
   echo "SKIP sgl-kernel: it is not installed (pip install sglang-kernel)"
   skipped=$((skipped + 1))
 fi
-set -- "${FLASHINFER_WORKSPACE_BASE:-$HOME}"/.cache/flashinfer/*/90a/cached_ops
-if [ -e "$1/norm/norm.so" ] && "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tvm_ffi") is None)'; then
-  run "FlashInfer's operations, without and with the folder" "$python" "$here/op_times.py" "$build" flashinfer --kernels "$1"
+ops=$(ls -dt "${FLASHINFER_WORKSPACE_BASE:-$HOME}"/.cache/flashinfer/*/90a/cached_ops 2>/dev/null | head -1)
+missing=
+for name in norm rope silu_and_mul gelu_and_mul gelu_tanh_and_mul; do
+  [ -e "$ops/$name/$name.so" ] || missing=$name
+done
+if [ -z "$missing" ] && "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tvm_ffi") is None)'; then
+  run "FlashInfer's operations, without and with the folder" "$python" "$here/op_times.py" "$build" flashinfer --kernels "$ops"
 else
   echo "SKIP FlashInfer's operations: it is not installed, or has not compiled its norms, activations and RoPE yet"
   skipped=$((skipped + 1))

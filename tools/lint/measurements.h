@@ -37,7 +37,7 @@ std::string measurements_text(const std::vector<Measurement>& measurements);
 
 // Merges a newer measurement: its times replace those of the same axes. If the earlier times of the
 // same definition, solution, GPU, mode and original are of other images or another driver, it
-// replaces all of them. What other images of the solution took goes, on whatever GPU.
+// replaces all of them. What other images of the solution took is dropped, on whatever GPU.
 void merge_measurement(Measurement newer, std::vector<Measurement>* measurements);
 
 // Reports solutions and GPUs without times, and sizes at which a solution is the slower one.

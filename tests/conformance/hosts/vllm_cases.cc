@@ -97,7 +97,7 @@ struct VllmLayer {
 
   const Gpu& gpu;
   CUmodule module;
-  CUdeviceptr memory = device_memory(size_t{16} << 20);
+  CUdeviceptr memory = device_memory(size_t{32} << 20);
   unsigned rows = 3;
   CUdeviceptr hidden = 0, residual = 0, weight = 0, gate_up = 0, active = 0, quantized = 0,
               scale = 0, scales = 0;
@@ -410,16 +410,21 @@ GPU_CASE(activations_of_vllm) {
   state({}, {.hit = 2});
 }
 
-// Beyond that range vLLM's own kernel is faster.
+// Between its ranges vLLM's own kernel is faster.
 GPU_CASE(fused_add_of_vllm_has_a_range) {
   VllmLayer layer = make_layer(gpu);
   layer.rows = 366;
   layer.fused_add();
   EXPECT_EQUAL(1, ran("fused_add_rmsnorm_vllm_h4096_bf16"));
-  layer.rows = 367;
+  for (const unsigned rows : {367u, 2047u}) {
+    layer.rows = rows;
+    layer.fused_add();
+  }
+  EXPECT_EQUAL(2, ran(kFusedAdd));
+  layer.rows = 2048;
   layer.fused_add();
-  EXPECT_EQUAL(1, ran(kFusedAdd));
-  state({}, {.hit = 1, .where = 1});
+  EXPECT_EQUAL(2, ran("fused_add_rmsnorm_vllm_h4096_bf16"));
+  state({}, {.hit = 2, .where = 2});
 }
 
 GPU_CASE(rewrite_of_vllm_fp8) {
