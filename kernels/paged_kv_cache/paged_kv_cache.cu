@@ -2,8 +2,8 @@
 // reshape_and_cache_flash. A token with a negative slot is skipped. Copies bits, so it serves every
 // type of 2 bytes.
 //
-// grid = (tokens / tokens of a block, rounded up, 2): keys, then values; block = 128 threads, which are as
-// many tokens as they have vectors for, or one.
+// block = 128 threads, one for each vector of as many whole tokens as they are enough for; a longer token has a
+// block for itself. grid = (blocks that the tokens take, 2): keys, then values.
 #include "vector.cuh"
 
 namespace fibshim {
