@@ -10,9 +10,11 @@ constexpr size_t kFilesPerThread = 64;
 }  // namespace
 
 struct FileReader::JsonFile {
-  explicit JsonFile(FileContent read) : content(std::move(read)) {}
+  explicit JsonFile(FileContent read)
+      : content(std::move(read)), hash(XXH3_128bits(content.bytes.data(), content.bytes.size())) {}
 
   const FileContent content;
+  const XXH128_hash_t hash;
   std::optional<JsonDocument> document;  // empty if not parsed yet, or parsing has findings
 };
 
@@ -58,10 +60,10 @@ void FileReader::read_one(OneFolder* folder, const std::string& relative,
   folder->trust.check(relative, file->content.stamp);
   const std::string& bytes = file->content.bytes;
   if (!add_size(*folder, bytes.size())) return;
-  text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
+  text_hash_ = file->hash;
   if (!check_entry(folder, relative, bytes)) return;
   add_to_digest(relative);
-  add_to_digest(bytes);
+  XXH3_128bits_update(&digest_, &file->hash, sizeof file->hash);
   if (is_lfs_pointer(bytes)) {
     diagnostics_->add(Rule::file_read, {*name, 0, 0}, kLfsPointer);
     return;

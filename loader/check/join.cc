@@ -4,9 +4,12 @@
 
 #include "loader/check/choices.h"
 #include "loader/compile/bind.h"
+#include "loader/read/ahead.h"
 
 namespace fibshim {
 namespace {
+
+constexpr size_t kGroupsPerThread = 64;
 
 class Joiner {
  public:
@@ -25,7 +28,7 @@ class Joiner {
     });
     std::vector<bool> is_reached(model_->solutions.size());
     if (!are_pairs_within_limits(by_name)) return is_reached;
-    std::vector<std::pair<uint32_t, uint32_t>> pairs;  // of a pattern and a solution
+    Pairs pairs;
     for (uint32_t i = 0; i < model_->patterns.size(); ++i) {
       const PatternSpec& pattern = *model_->patterns[i];
       const std::string_view prefix = pattern.name_prefix();
@@ -41,20 +44,20 @@ class Joiner {
                    std::to_string(kMaxBindings));
       return is_reached;
     }
-    model_->bindings.reserve(pairs.size());
-    for (const auto& [pattern, solution] : pairs) {
-      const SolutionSpec& spec = model_->solutions[solution];
-      is_reached[solution] = true;
-      BindingSpec binding = bind_one(*model_->patterns[pattern], spec);
-      binding.pattern = pattern;
-      binding.solution = solution;
-      model_->bindings.push_back(std::move(binding));
-    }
+    bind_all(pairs);
+    for (const auto& [pattern, solution] : pairs) is_reached[solution] = true;
     return is_reached;
   }
 
  private:
   using SolutionsByName = std::vector<std::pair<std::string_view, uint32_t>>;  // sorted
+
+  using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;  // of a pattern and a solution
+
+  struct Bound {
+    BindingSpec binding;
+    Diagnostics said;
+  };
 
   static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
                                                            std::string_view prefix) {
@@ -85,23 +88,59 @@ class Joiner {
     diagnostics_->add(Rule::limit, {model_->folders[0].given, 0, 0}, what + " are accepted");
   }
 
+  // Pairs with the same pattern and definition stand together, and are bound together.
+  void bind_all(const Pairs& pairs) {
+    const auto definition_of = [&](const std::pair<uint32_t, uint32_t>& pair) {
+      return std::string_view(model_->solutions[pair.second].definition.name);
+    };
+    std::vector<size_t> begins;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const bool is_next = i > 0 && pairs[i].first == pairs[i - 1].first &&
+                           definition_of(pairs[i]) == definition_of(pairs[i - 1]);
+      if (!is_next) begins.push_back(i);
+    }
+    const size_t groups = begins.size();
+    begins.push_back(pairs.size());
+    model_->bindings.reserve(pairs.size());
+    const auto bind_group = [&](size_t group) {
+      auto bound = std::make_unique<std::vector<Bound>>();
+      bound->reserve(begins[group + 1] - begins[group]);
+      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
+        const BindingSpec* const sibling = bound->empty() ? nullptr : &bound->back().binding;
+        const SolutionSpec& solution = model_->solutions[pairs[i].second];
+        Bound one;
+        one.binding = bind(*model_->patterns[pairs[i].first], solution,
+                           *model_->definition_of(solution), sibling, &one.said);
+        one.binding.pattern = pairs[i].first;
+        one.binding.solution = pairs[i].second;
+        bound->push_back(std::move(one));
+      }
+      return bound;
+    };
+    Ahead<std::vector<Bound>> ahead(groups, kGroupsPerThread, bind_group);
+    for (size_t group = 0; group < groups; ++group) {
+      auto bound = ahead.fetch(group);
+      if (bound == nullptr) throw std::bad_alloc();
+      for (Bound& one : *bound) {
+        if (!tell_of_shadow(one.binding)) diagnostics_->add_all(std::move(one.said));
+        model_->bindings.push_back(std::move(one.binding));
+      }
+    }
+  }
+
   // If a pattern does not fit because an earlier folder's solution or definition is used, this is
-  // reported once per pattern.
-  BindingSpec bind_one(const PatternSpec& pattern, const SolutionSpec& solution) {
+  // reported once per pattern, in place of what bind() said.
+  bool tell_of_shadow(const BindingSpec& binding) {
+    if (binding.state != BindingState::refused) return false;
+    const PatternSpec& pattern = *model_->patterns[binding.pattern];
+    const SolutionSpec& solution = model_->solutions[binding.solution];
     const Definition& definition = *model_->definition_of(solution);
     const auto own = std::pair(pattern.folder, solution.definition.name);
     const auto other = shadows_.definitions.find(own);
     const bool is_other = definition.folder < pattern.folder && other != shadows_.definitions.end();
-    if (!is_other && shadows_.solutions.count(own) == 0) {
-      return bind(pattern, solution, definition, diagnostics_);
-    }
-    Diagnostics unsaid;
-    BindingSpec binding = bind(pattern, solution, definition, &unsaid);
-    if (binding.state != BindingState::refused) {
-      return bind(pattern, solution, definition, diagnostics_);
-    }
+    if (!is_other && shadows_.solutions.count(own) == 0) return false;
     const Rule rule = is_other ? Rule::shadowed_definition : Rule::shadowed_solution;
-    if (!told_.emplace(&pattern, rule).second) return binding;
+    if (!told_.emplace(&pattern, rule).second) return true;
     const auto at = [](const Mark& mark) { return *mark.file + ":" + std::to_string(mark.line); };
     const std::string name = in_quotes(solution.definition.name);
     diagnostics_->add(rule, pattern.definition.mark,
@@ -112,7 +151,7 @@ class Joiner {
                                           at(solution.definition.mark) +
                                           ", which comes before that of its own folder") +
                           ": " + binding.reason);
-    return binding;
+    return true;
   }
 
   FolderModel* model_;

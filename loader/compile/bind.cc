@@ -1,7 +1,6 @@
 #include "loader/compile/bind.h"
 
 #include <algorithm>
-#include <set>
 
 #include "loader/compile/read_rewrite.h"
 #include "loader/compile/tensors.h"
@@ -14,10 +13,11 @@ namespace {
 class Binder {
  public:
   Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
-         Diagnostics* diagnostics)
+         const BindingSpec* sibling, Diagnostics* diagnostics)
       : pattern_(pattern),
         solution_(solution),
         definition_(definition),
+        sibling_(sibling),
         diagnostics_(diagnostics),
         scope_(pattern, definition) {}
 
@@ -40,7 +40,11 @@ class Binder {
         binding_.reason = solution_.error_message;
       }
     }
-    if (binding_.state == BindingState::ready) {
+    if (binding_.state == BindingState::ready && sibling_ != nullptr &&
+        sibling_->state == BindingState::ready) {
+      binding_.tensors = sibling_->tensors;
+      binding_.variable_axes = sibling_->variable_axes;
+    } else if (binding_.state == BindingState::ready) {
       bind_tensors(pattern_, definition_, scope_, &binding_);
     } else {
       binding_.arguments.clear();
@@ -343,51 +347,43 @@ class Binder {
 
   bool is_used_by_solution(const std::string& name) const {
     const auto uses = [&](const MarkedExpression& expression) {
-      const auto names = expression.expression.names();
+      const auto& names = expression.expression.names();
       return std::find(names.begin(), names.end(), name) != names.end();
     };
     return takes(name) || std::ranges::any_of(solution_.geometry, uses) ||
            std::ranges::any_of(solution_.where, [&](const MarkedExpression& clause) {
-             const auto pins = clause.expression.pins();
+             const auto& pins = clause.expression.pins();
              return std::ranges::find(pins, name, &Expression::Pin::name) != pins.end();
            });
   }
 
-  // Returns the original's scalars whose values have no effect: the solution does not use them, no
+  // Warns of the original's scalars whose values have no effect: the solution does not use them, no
   // axis is computed from them, and no `where` makes them equal to a constant or to other values.
-  std::set<std::string, std::less<>> find_dropped_scalars() const {
-    std::set<std::string, std::less<>> dropped;
-    for (const PatternValue& value : pattern_.values) {
-      const bool is_known = value.is_axis || !value.is_scalar_param() ||
-                            definition_.find_argument(value.name) != nullptr ||
+  void warn_of_dropped_scalars() {
+    std::vector<const PatternValue*> dropped;
+    for (const uint16_t index : pattern_.loose_scalars) {
+      const PatternValue& value = pattern_.values[index];
+      const bool is_known = definition_.find_argument(value.name) != nullptr ||
                             definition_.find_axis(value.name) != nullptr ||
-                            is_used_by_solution(value.name) ||
-                            pattern_.pin_of(value.name).is_pinned;
-      if (!is_known) dropped.insert(value.name);
+                            is_used_by_solution(value.name);
+      if (!is_known) dropped.push_back(&value);
     }
-    for (const PatternValue& value : pattern_.values) {
-      if (!value.is_axis || !value.expression) continue;
-      for (const std::string& name : value.expression->expression.names()) dropped.erase(name);
-    }
-    const auto is_dropped = [&](const std::string& name) { return dropped.count(name) != 0; };
-    for (bool is_settled = false; !is_settled;) {
+    const auto is_dropped = [&](const std::string& name) {
+      return std::ranges::find(dropped, name, &PatternValue::name) != dropped.end();
+    };
+    for (bool is_settled = dropped.empty(); !is_settled;) {
       is_settled = true;
       for (const MarkedExpression& clause : pattern_.where) {
         for (const auto& [name, others] : clause.expression.equalities()) {
-          if (std::any_of(others.begin(), others.end(), is_dropped)) continue;
-          if (dropped.erase(name) != 0) is_settled = false;
+          if (!is_dropped(name) || std::ranges::any_of(others, is_dropped)) continue;
+          std::erase_if(dropped, [&](const PatternValue* value) { return value->name == name; });
+          is_settled = false;
         }
       }
     }
-    return dropped;
-  }
-
-  void warn_of_dropped_scalars() {
-    const auto dropped = find_dropped_scalars();
-    for (const PatternValue& value : pattern_.values) {
-      if (dropped.count(value.name) == 0) continue;
-      diagnostics_->add(Rule::dropped_scalar, value.mark,
-                        pair_text() + ": the original takes " + in_quotes(value.name) +
+    for (const PatternValue* const value : dropped) {
+      diagnostics_->add(Rule::dropped_scalar, value->mark,
+                        pair_text() + ": the original takes " + in_quotes(value->name) +
                             ", which the solution drops",
                         "take it as an argument, or pin its value with \"where\"");
     }
@@ -396,6 +392,7 @@ class Binder {
   const PatternSpec& pattern_;
   const SolutionSpec& solution_;
   const Definition& definition_;
+  const BindingSpec* const sibling_;
   Diagnostics* diagnostics_;
   BindingScope scope_;
   BindingSpec binding_;
@@ -433,8 +430,9 @@ bool fits_in_bytes(int64_t value, uint32_t size) {
 }
 
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, Diagnostics* diagnostics) {
-  return Binder(pattern, solution, definition, diagnostics).bind();
+                 const Definition& definition, const BindingSpec* sibling,
+                 Diagnostics* diagnostics) {
+  return Binder(pattern, solution, definition, sibling, diagnostics).bind();
 }
 
 }  // namespace fibshim

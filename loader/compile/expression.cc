@@ -66,6 +66,7 @@ class ExpressionParser {
     skip_blanks();
     if (at_ < text_.size()) return unexpected_character();
     expression_.root_ = *root;
+    expression_.note_names();
     return std::move(expression_);
   }
 
@@ -385,17 +386,6 @@ std::vector<int64_t> Expression::integers() const {
   return result;
 }
 
-std::vector<std::string> Expression::names() const {
-  std::vector<std::string> names;
-  for (const Node& node : nodes_) {
-    if (node.kind == Kind::name &&
-        std::find(names.begin(), names.end(), node.name) == names.end()) {
-      names.push_back(node.name);
-    }
-  }
-  return names;
-}
-
 std::vector<std::string> Expression::names_below(const Node& top) const {
   std::vector<std::string> names;
   std::vector<const Node*> open{&top};
@@ -415,8 +405,12 @@ std::vector<std::string> Expression::names_below(const Node& top) const {
   return names;
 }
 
-std::vector<const Expression::Node*> Expression::equal_nodes() const {
-  std::vector<const Node*> equal;
+void Expression::note_names() {
+  for (const Node& node : nodes_) {
+    if (node.kind == Kind::name && std::ranges::find(names_, node.name) == names_.end()) {
+      names_.push_back(node.name);
+    }
+  }
   std::vector<uint16_t> open{root_};
   while (!open.empty()) {
     const Node& clause = nodes_[open.back()];
@@ -425,45 +419,23 @@ std::vector<const Expression::Node*> Expression::equal_nodes() const {
       open.push_back(clause.left);
       open.push_back(clause.right);
     } else if (clause.kind == Kind::binary && clause.op == Op::eq) {
-      equal.push_back(&clause);
+      note_equality(nodes_[clause.left], nodes_[clause.right]);
     }
   }
-  return equal;
 }
 
-std::vector<Expression::Pin> Expression::pins() const {
-  std::vector<Pin> pins;
-  for (const Node* clause : equal_nodes()) {
-    const Node* name = &nodes_[clause->left];
-    const Node* value = &nodes_[clause->right];
-    if (name->kind != Kind::name) std::swap(name, value);
-    if (name->kind != Kind::name) continue;
-    if (value->kind == Kind::integer) pins.push_back({name->name, true, value->integer});
-    if (value->kind == Kind::floating) pins.push_back({name->name, false, 0});
+void Expression::note_equality(const Node& left, const Node& right) {
+  const bool is_name = left.kind == Kind::name;
+  if (is_name && right.kind == Kind::name) equal_names_.emplace_back(left.name, right.name);
+  const Node& name = is_name ? left : right;
+  const Node& value = is_name ? right : left;
+  if (name.kind == Kind::name && value.kind == Kind::integer) {
+    pins_.push_back({name.name, true, value.integer});
+  } else if (name.kind == Kind::name && value.kind == Kind::floating) {
+    pins_.push_back({name.name, false, 0});
   }
-  return pins;
-}
-
-std::vector<std::pair<std::string, std::string>> Expression::equal_names() const {
-  std::vector<std::pair<std::string, std::string>> names;
-  for (const Node* clause : equal_nodes()) {
-    const Node& left = nodes_[clause->left];
-    const Node& right = nodes_[clause->right];
-    if (left.kind == Kind::name && right.kind == Kind::name)
-      names.emplace_back(left.name, right.name);
-  }
-  return names;
-}
-
-std::vector<Expression::Equality> Expression::equalities() const {
-  std::vector<Equality> equalities;
-  for (const Node* clause : equal_nodes()) {
-    const Node& left = nodes_[clause->left];
-    const Node& right = nodes_[clause->right];
-    if (left.kind == Kind::name) equalities.push_back({left.name, names_below(right)});
-    if (right.kind == Kind::name) equalities.push_back({right.name, names_below(left)});
-  }
-  return equalities;
+  if (is_name) equalities_.push_back({left.name, names_below(right)});
+  if (right.kind == Kind::name) equalities_.push_back({right.name, names_below(left)});
 }
 
 }  // namespace fibshim

@@ -77,7 +77,7 @@ class Expression {
   bool is_empty() const { return nodes_.empty(); }  // default-constructed
 
   // Returns each name in the expression once.
-  std::vector<std::string> names() const;
+  const std::vector<std::string>& names() const { return names_; }
   // Returns every integer in the expression.
   std::vector<int64_t> integers() const;
   // A clause `name == constant` (or the other way round).
@@ -86,22 +86,30 @@ class Expression {
     bool is_integer;
     int64_t integer;
   };
-  std::vector<Pin> pins() const;  // of all clauses joined by &&
-  // A clause `name == other` (or the other way round), with the names that `other` uses.
+  const std::vector<Pin>& pins() const { return pins_; }  // of all clauses joined by &&
+  // The same of `name == other`, with the names that `other` uses.
   struct Equality {
     std::string name;
     std::vector<std::string> others;
   };
-  std::vector<Equality> equalities() const;  // of all clauses joined by &&
+  const std::vector<Equality>& equalities() const { return equalities_; }
   // Returns both names of each clause `name == name`.
-  std::vector<std::pair<std::string, std::string>> equal_names() const;
+  const std::vector<std::pair<std::string, std::string>>& equal_names() const {
+    return equal_names_;
+  }
 
  private:
-  std::vector<const Node*> equal_nodes() const;
+  void note_names();
+  void note_equality(const Node& left, const Node& right);
   std::vector<std::string> names_below(const Node& node) const;
   friend class ExpressionParser;
   std::vector<Node> nodes_;
   uint16_t root_ = 0;
+  // Asked for by each pair of a pattern and a solution.
+  std::vector<std::string> names_;
+  std::vector<Pin> pins_;
+  std::vector<Equality> equalities_;
+  std::vector<std::pair<std::string, std::string>> equal_names_;
 };
 
 }  // namespace fibshim

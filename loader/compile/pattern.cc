@@ -41,7 +41,7 @@ bool PatternSpec::is_tied_to_name(std::string_view wanted) const {
     seen.push_back(current);
     const PatternValue* const value = find_value(current);
     if (value == nullptr || !value->expression) continue;
-    for (std::string& used : value->expression->expression.names()) open.push_back(std::move(used));
+    for (const std::string& used : value->expression->expression.names()) open.push_back(used);
   }
   return false;
 }

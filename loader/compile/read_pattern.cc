@@ -1,6 +1,7 @@
 #include "loader/compile/read_pattern.h"
 
 #include <algorithm>
+#include <set>
 
 #include "loader/compile/read_rewrite.h"
 
@@ -461,6 +462,24 @@ class PatternReader {
       if (!compiled) report(compiled.error(), clause, diagnostics_);
     }
     if (is_rewrite_) compile_buffers(pattern_.get(), diagnostics_);
+    note_loose_scalars();
+  }
+
+  void note_loose_scalars() {
+    std::set<std::string_view> of_axes;
+    for (const PatternValue& value : pattern_->values) {
+      if (!value.is_axis || !value.expression) continue;
+      const auto& names = value.expression->expression.names();
+      of_axes.insert(names.begin(), names.end());
+    }
+    for (size_t i = 0; i < pattern_->values.size(); ++i) {
+      const PatternValue& value = pattern_->values[i];
+      if (value.is_axis || !value.is_scalar_param() || of_axes.count(value.name) != 0 ||
+          pattern_->pin_of(value.name).is_pinned) {
+        continue;
+      }
+      pattern_->loose_scalars.push_back(static_cast<uint16_t>(i));
+    }
   }
 
   template <class Use>

@@ -13,10 +13,9 @@ std::string same_value(const PatternSpec& pattern, const std::string& name) {
   for (size_t i = 0; i < same.size(); ++i) {
     for (const MarkedExpression& clause : pattern.where) {
       for (const auto& [left, right] : clause.expression.equal_names()) {
-        for (const auto& [one, other] : {std::pair(left, right), std::pair(right, left)}) {
-          const bool is_known = std::ranges::find(same, other) != same.end();
-          if (one == same[i] && !is_known) same.push_back(other);
-        }
+        if (left != same[i] && right != same[i]) continue;
+        const std::string& other = left == same[i] ? right : left;
+        if (std::ranges::find(same, other) == same.end()) same.push_back(other);
       }
     }
   }

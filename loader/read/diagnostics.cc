@@ -165,6 +165,21 @@ void Diagnostics::add(Rule rule, Place place, std::string message, std::string h
                   printable(std::move(hint)), std::string(meant)});
 }
 
+void Diagnostics::add_all(Diagnostics others) {
+  error_count_ += others.error_count_;
+  warning_count_ += others.warning_count_;
+  note_count_ += others.note_count_;
+  invalid_count_ += others.invalid_count_;
+  dropped_count_ += others.dropped_count_;
+  for (Diagnostic& one : others.all_) {
+    if (is_full()) {
+      ++dropped_count_;
+    } else {
+      all_.push_back(std::move(one));
+    }
+  }
+}
+
 bool Diagnostics::has(Rule rule, Mark mark) const {
   return std::any_of(all_.rbegin(), all_.rend(), [&](const Diagnostic& one) {
     return one.rule == rule && one.place.line == mark.line && one.place.column == mark.column &&

@@ -101,6 +101,8 @@ class Diagnostics {
  public:
   void add(Rule rule, Place place, std::string message, std::string hint = {},
            std::string_view meant = {});
+  // Adds what others found, which may not have made suggestions.
+  void add_all(Diagnostics others);
 
   // Returns "did you mean \"x\"?" with the nearest word, or "".
   bool has_suggestions_left() const { return suggestion_count_ < kMaxSuggestions; }

@@ -1,17 +1,15 @@
 #include "loader/read/json_document.h"
 
-#include <string.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include <nlohmann/json.hpp>
 
+#include "loader/read/json_string.h"
+
 namespace fibshim {
 namespace {
-
-bool is_continuation_byte(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
 
 // Returns line and column (in characters) of byte `offset`. Takes linear time, so only for errors.
 Mark locate(std::string_view text, size_t offset, const std::string* file) {
@@ -46,42 +44,6 @@ struct JsonFault : nlohmann::detail::json_sax_acceptor<nlohmann::json> {
   size_t offset = 0;
 };
 
-enum class CharClass : uint8_t { plain, quote, escape, control, multibyte };
-
-// The meaning of each byte within a string.
-constexpr auto kCharClasses = [] {
-  std::array<CharClass, 256> classes{};
-  for (size_t i = 0; i < 0x20; ++i) classes[i] = CharClass::control;
-  for (size_t i = 0x80; i < 256; ++i) classes[i] = CharClass::multibyte;
-  classes['"'] = CharClass::quote;
-  classes['\\'] = CharClass::escape;
-  return classes;
-}();
-
-// Returns the length in bytes of the character at `at`, or 0 if it is not UTF-8.
-uint32_t utf8_length(const char* at, const char* end) {
-  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const auto lead = static_cast<uint8_t>(*at);
-  const uint32_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || end - at < static_cast<ptrdiff_t>(length)) return 0;
-  uint32_t code = lead & (0x7fu >> length);
-  for (uint32_t i = 1; i < length; ++i) {
-    if (!is_continuation_byte(at[i])) return 0;
-    code = code << 6 | (static_cast<uint8_t>(at[i]) & 0x3f);
-  }
-  const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
-  return code < kLeast[length] || code > 0x10ffff || is_surrogate ? 0 : length;
-}
-
-void append_utf8(uint32_t code, std::string* out) {
-  const uint32_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  static constexpr uint32_t kLead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-  for (uint32_t i = length; i-- > 0;) {
-    const uint32_t bits = code >> (6 * i);
-    *out += static_cast<char>(i + 1 < length ? 0x80 | (bits & 0x3f) : kLead[length] | bits);
-  }
-}
-
 }  // namespace
 
 // Reads the text once, strictly (RFC 8259). nlohmann/json records no places, and takes ten times as
@@ -95,7 +57,6 @@ class JsonReader {
     line_begin_ = at_;
     // One node for every 24 bytes is a guess that spares most files a reallocation.
     document->nodes_.reserve(document->text_.size() / 24 + 16);
-    document->strings_.reserve(document->text_.size());
   }
 
   bool read() {
@@ -194,59 +155,16 @@ class JsonReader {
 
   bool read_string(bool is_key) {
     if (!add(JsonKind::string)) return false;
-    std::string& strings = document_->strings_;
-    const size_t from = strings.size();
-    const char* run = ++at_;
-    while (true) {
-      while (at_ < end_ && char_class() == CharClass::plain) ++at_;
-      if (at_ == end_ || char_class() == CharClass::control) return false;
-      if (char_class() == CharClass::multibyte) {
-        const uint32_t length = utf8_length(at_, end_);
-        if (length == 0) return false;
-        continuation_bytes_ += length - 1;
-        at_ += length;
-        continue;
-      }
-      strings.append(run, at_);
-      if (*at_++ == '"') break;
-      if (!read_escape(&strings)) return false;
-      run = at_;
-    }
+    const char* const from = ++at_;
+    const JsonString string = read_json_string(from, end_);
+    if (string.end == nullptr) return false;
+    continuation_bytes_ += string.continuation_bytes;
     last().is_key = is_key;
-    last().text.at = static_cast<uint32_t>(from);
-    last().text.length = static_cast<uint32_t>(strings.size() - from);
+    last().has_escapes = string.has_escapes;
+    last().text.at = static_cast<uint32_t>(from - begin_);
+    last().text.length = static_cast<uint32_t>(string.end - from);
+    at_ = string.end + 1;
     return true;
-  }
-  CharClass char_class() const { return kCharClasses[static_cast<uint8_t>(*at_)]; }
-
-  // Reads an escape, after its backslash.
-  bool read_escape(std::string* out) {
-    static constexpr std::string_view kEscapes = "\"\\/bfnrt";
-    static constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-    if (at_ == end_) return false;
-    const char c = *at_++;
-    if (c != 'u') {
-      const size_t known = kEscapes.find(c);
-      if (known != std::string_view::npos) *out += kMeanings[known];
-      return known != std::string_view::npos;
-    }
-    uint32_t code = 0;
-    if (!read_code_unit(&code) || (code >= 0xdc00 && code <= 0xdfff)) return false;
-    if (code >= 0xd800 && code <= 0xdbff) {
-      uint32_t low = 0;
-      if (!accept_word("\\u") || !read_code_unit(&low) || low < 0xdc00 || low > 0xdfff)
-        return false;
-      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-    }
-    append_utf8(code, out);
-    return true;
-  }
-
-  bool read_code_unit(uint32_t* out) {
-    if (end_ - at_ < 4) return false;
-    const auto parsed = std::from_chars(at_, at_ + 4, *out, 16);
-    at_ += 4;
-    return parsed.ec == std::errc() && parsed.ptr == at_;
   }
 
   size_t skip_digits() {
@@ -344,6 +262,14 @@ std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std
   diagnostics->add(Rule::json_syntax, locate(text, fault.offset, file),
                    text.empty() ? "the file is empty" : fault.message);
   return std::nullopt;
+}
+
+std::string_view JsonDocument::string_of(const Node& node) const {
+  const std::string_view raw = text_.substr(node.text.at, node.text.length);
+  if (!node.has_escapes) return raw;
+  const auto [entry, is_new] = decoded_.try_emplace(node.text.at);
+  if (is_new) entry->second = decode_json_string(raw);
+  return entry->second;
 }
 
 void JsonDocument::report_duplicate_keys(Diagnostics* diagnostics) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "loader/read/diagnostics.h"
@@ -88,7 +89,8 @@ class JsonDocument {
   struct Node {
     JsonKind kind;
     bool is_key;
-    uint32_t end;  // index past the last node below this one
+    bool has_escapes;  // a string
+    uint32_t end;      // index past the last node below this one
     uint32_t line, column;
     uint32_t source;  // byte of the text where the node starts
     union {
@@ -97,20 +99,19 @@ class JsonDocument {
       double floating;
       struct {
         uint32_t at, length;
-      } text;  // in `strings_`
+      } text;  // in `text_`, between the quotes
     };
   };
 
   JsonDocument(std::string_view text, const std::string* file) : text_(text), file_(file) {}
-  std::string_view string_of(const Node& node) const {
-    return std::string_view(strings_).substr(node.text.at, node.text.length);
-  }
+  std::string_view string_of(const Node& node) const;
   void report_duplicate_keys(Diagnostics* diagnostics) const;
 
   std::string_view text_;
   const std::string* file_;
   std::vector<Node> nodes_;
-  std::string strings_;
+  // Strings with escapes that were asked for, by their place: the sources in solutions never are.
+  mutable std::map<uint32_t, std::string> decoded_;
 };
 
 }  // namespace fibshim

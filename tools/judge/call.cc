@@ -254,7 +254,7 @@ Call::Call(const Subject& subject, const Variant& variant, const Snapshot& snaps
   used_ = names_behind(needed, &pattern, {});
   needed.insert(needed.end(), pattern.key_names.begin(), pattern.key_names.end());
   for (const MarkedExpression& clause : pattern.where) {
-    for (std::string& name : clause.expression.names()) needed.push_back(std::move(name));
+    for (const std::string& name : clause.expression.names()) needed.push_back(name);
   }
   needed_ = names_behind(std::move(needed), &pattern, {});
   for (const Variant& twin : variant.twins) twins_.emplace_back(subject, twin, snapshot, recorded);

@@ -58,7 +58,7 @@ std::vector<int64_t> usual_sizes(const Definition& definition, const std::string
 void add_bounds(const SolutionSpec& solution, const std::string& axis,
                 std::vector<int64_t>* sizes) {
   for (const MarkedExpression& clause : solution.when) {
-    const auto names = clause.expression.names();
+    const auto& names = clause.expression.names();
     if (std::ranges::find(names, axis) == names.end()) continue;
     for (const int64_t bound : clause.expression.integers()) {
       for (const int64_t size : {bound - 1, bound, bound + 1}) {

@@ -74,7 +74,7 @@ std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   }
   for (const auto* expressions : {&solution.geometry, &solution.where, &solution.when}) {
     for (const MarkedExpression& one : *expressions) {
-      for (std::string& name : one.expression.names()) names.push_back(std::move(name));
+      for (const std::string& name : one.expression.names()) names.push_back(name);
     }
   }
   return names;
@@ -95,7 +95,7 @@ std::set<std::string> names_behind(std::vector<std::string> open, const PatternS
       expression = &*told->expression;
     }
     if (!names.insert(std::move(name)).second || expression == nullptr) continue;
-    for (std::string& used : expression->expression.names()) open.push_back(std::move(used));
+    for (const std::string& used : expression->expression.names()) open.push_back(used);
   }
   return names;
 }

@@ -256,7 +256,7 @@ class Adviser {
         const auto value = value_of(trial, clause, &overflows);
         if (overflows || (value && *value == 0)) return false;
         if (value) continue;
-        const auto names = clause.expression.names();
+        const auto& names = clause.expression.names();
         // Together with values that only the launch knows, the clause may exclude these sizes.
         if (std::ranges::any_of(
                 names, [&](const std::string& name) { return trial.axes.count(name) != 0; })) {
