@@ -1,6 +1,5 @@
 #include "loader/read/json_document.h"
 
-
 #include <algorithm>
 #include <charconv>
 

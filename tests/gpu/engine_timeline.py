@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode steps of vLLM, kernel by kernel as the GPU runs them, by config folders, all in one process.
 
-  tests/gpu/engine_timeline.py BUILD OUT.json [--folders NAME=DIR:DIR]... [--batches N,N...] [--context N] [--layers N] [--rounds N]
+  tests/gpu/engine_timeline.py BUILD OUT.json [--folders NAME=DIR:DIR]... [--batches N,N...] [--context N] [--model NAME] [--layers N] [--rounds N]
   tests/gpu/engine_timeline.py --show OUT.json
 
 A step is what one replayed graph runs. It is moved from folder to folder by `fibshim swap`; "off" are vLLM's own
@@ -94,7 +94,7 @@ def layer_of(rows):
 def child(args):
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
     import torch
-    from engine_vllm import make_engine, prompts_of
+    from engine_vllm import engine_models, make_engine, prompts_of
     from vllm import SamplingParams
     replays, events, replay = [], None, torch.cuda.CUDAGraph.replay
     mark = lambda: torch.cuda.Event(enable_timing=True)
@@ -111,7 +111,7 @@ def child(args):
             events.append(around)
 
     torch.cuda.CUDAGraph.replay = timed_replay
-    llm = make_engine(args.layers, contexts=[args.context] if args.context else (), gpu_memory_utilization=0.6 if args.context else 0.3)
+    llm = make_engine(args.layers, model=engine_models.MODELS[args.model], contexts=[args.context] if args.context else (), gpu_memory_utilization=0.6 if args.context else 0.3)
     # One token more than whole pages of 16: all the rest comes from the prefix cache.
     length = (args.context - DECODED - 1) // 16 * 16 + 1 if args.context else 32
     params = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
@@ -187,6 +187,7 @@ def main():
     parser.add_argument("--folders", type=folder, action="append", metavar="NAME=DIR:DIR")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 32])
     parser.add_argument("--context", type=int, help="where sequences end, whose beginnings vLLM's prefix cache holds (default: 80, without one)")
+    parser.add_argument("--model", default="llama", help="of engine_models.py")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--show")
@@ -198,7 +199,7 @@ def main():
         parser.error("BUILD and OUT.json, or --show OUT.json")
     args.build = args.build.resolve()
     if not args.folders:
-        args.folders = [("off", ""), folder("ours=" + ":".join(str(args.build / "config" / name) for name in ("vllm", "cublas")))]
+        args.folders = [("off", ""), folder("ours=" + ":".join(str(args.build / "config" / name) for name in ("vllm", "cublas", "flash_attention")))]
     if args.child:
         return child(args)
     first = next(where for _, where in args.folders if where)

@@ -459,7 +459,7 @@ def append_paged_kv_cache_slots(solution, dtype, size, rows, is_paired):
     tokens = draw.normal(rows, 5 * width)  # rows that hold more, as vLLM has them
     key, value = tokens[:, width:2 * width], tokens[:, 3 * width:4 * width]
     solution.launch({**cache.arguments(), "key": key, "value": value, "slot_mapping": slots, "key_stride": 5 * width, "value_stride": 5 * width,
-                     "head_size": size, "elements": width, "num_tokens": rows})
+                     "num_kv_heads": heads, "head_size": size, "elements": width, "num_tokens": rows})
     return cache.problems(slots, key, value)
 
 
