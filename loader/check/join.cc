@@ -10,6 +10,7 @@ namespace fibshim {
 namespace {
 
 constexpr size_t kGroupsPerThread = 64;
+constexpr size_t kMostFindingsAhead = 16;  // of a pair: one with more is bound again in its turn
 
 class Joiner {
  public:
@@ -56,7 +57,7 @@ class Joiner {
 
   struct Bound {
     BindingSpec binding;
-    Diagnostics said;
+    Diagnostics said{kMostFindingsAhead};
   };
 
   static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
@@ -102,18 +103,21 @@ class Joiner {
     const size_t groups = begins.size();
     begins.push_back(pairs.size());
     model_->bindings.reserve(pairs.size());
+    const auto bind_pair = [&](size_t i, const BindingSpec* sibling, Diagnostics* said) {
+      const SolutionSpec& solution = model_->solutions[pairs[i].second];
+      BindingSpec binding = bind(*model_->patterns[pairs[i].first], solution,
+                                 *model_->definition_of(solution), sibling, said);
+      binding.pattern = pairs[i].first;
+      binding.solution = pairs[i].second;
+      return binding;
+    };
     const auto bind_group = [&](size_t group) {
       auto bound = std::make_unique<std::vector<Bound>>();
       bound->reserve(begins[group + 1] - begins[group]);
       for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
         const BindingSpec* const sibling = bound->empty() ? nullptr : &bound->back().binding;
-        const SolutionSpec& solution = model_->solutions[pairs[i].second];
-        Bound one;
-        one.binding = bind(*model_->patterns[pairs[i].first], solution,
-                           *model_->definition_of(solution), sibling, &one.said);
-        one.binding.pattern = pairs[i].first;
-        one.binding.solution = pairs[i].second;
-        bound->push_back(std::move(one));
+        Bound& one = bound->emplace_back();
+        one.binding = bind_pair(i, sibling, &one.said);
       }
       return bound;
     };
@@ -121,7 +125,12 @@ class Joiner {
     for (size_t group = 0; group < groups; ++group) {
       auto bound = ahead.fetch(group);
       if (bound == nullptr) throw std::bad_alloc();
-      for (Bound& one : *bound) {
+      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
+        Bound& one = (*bound)[i - begins[group]];
+        if (one.said.is_full()) {
+          one.said = Diagnostics();
+          one.binding = bind_pair(i, nullptr, &one.said);
+        }
         if (!tell_of_shadow(one.binding)) diagnostics_->add_all(std::move(one.said));
         model_->bindings.push_back(std::move(one.binding));
       }
@@ -129,7 +138,7 @@ class Joiner {
   }
 
   // If a pattern does not fit because an earlier folder's solution or definition is used, this is
-  // reported once per pattern, in place of what bind() said.
+  // reported once per pattern, in place of what bind() said. Returns false if that is not so.
   bool tell_of_shadow(const BindingSpec& binding) {
     if (binding.state != BindingState::refused) return false;
     const PatternSpec& pattern = *model_->patterns[binding.pattern];

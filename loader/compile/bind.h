@@ -31,8 +31,8 @@ bool is_whole_clusters(uint32_t grid_index, int64_t grid, int64_t cluster, std::
 bool fits_in_bytes(int64_t value, uint32_t size);
 
 // Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
-// warnings; a kernel parameter that the pattern's value does not fit is an error. `sibling`: what the
-// same made of another solution, or null. Runs on any thread.
+// warnings; a kernel parameter that the pattern's value does not fit is an error. `sibling`: the
+// binding of the same pattern and definition to another solution, or null. Runs on any thread.
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
                  const Definition& definition, const BindingSpec* sibling,
                  Diagnostics* diagnostics);

@@ -87,7 +87,7 @@ class Expression {
     int64_t integer;
   };
   const std::vector<Pin>& pins() const { return pins_; }  // of all clauses joined by &&
-  // The same of `name == other`, with the names that `other` uses.
+  // A clause `name == other` (or the other way round), with the names that `other` uses.
   struct Equality {
     std::string name;
     std::vector<std::string> others;
@@ -99,7 +99,7 @@ class Expression {
   }
 
  private:
-  void note_names();
+  void note_names();  // and what is equal to what
   void note_equality(const Node& left, const Node& right);
   std::vector<std::string> names_below(const Node& node) const;
   friend class ExpressionParser;

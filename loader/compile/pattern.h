@@ -77,9 +77,9 @@ class PatternSpec : public Scope {
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written
   std::vector<TemplatePart> name;
-  std::vector<uint16_t>
-      loose_scalars;                // of values: no axis is computed from them, nor are they pinned
-  std::vector<CompiledValue> keys;  // one for each different key in `name`
+  // Indices of scalar parameters in `values` that no axis is computed from and no clause pins.
+  std::vector<uint16_t> loose_scalars;
+  std::vector<CompiledValue> keys;     // one for each different key in `name`
   std::vector<std::string> key_names;  // the names of these values
   std::vector<Step> where_steps;
   std::vector<Clause> where_clauses;  // what the steps check

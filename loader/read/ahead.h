@@ -1,5 +1,5 @@
-// Reads the items of a list ahead on a few threads, while one caller fetches them in the list's
-// order. Reading a folder is mostly waiting for the system, once for each of thousands of files.
+// Makes the items of a list ahead on a few threads, while one caller fetches them in the list's
+// order: reading a folder is mostly waiting for the system, once for each of thousands of files.
 //
 // The threads exist only while an Ahead lives: at most three, and none for a short list or a
 // process with one processor. They block all signals, so they never run a handler of the host.

@@ -187,15 +187,15 @@ bool Diagnostics::has(Rule rule, Mark mark) const {
   });
 }
 
-bool Diagnostics::is_full() const { return all_.size() >= kMaxFindings; }
+bool Diagnostics::is_full() const { return all_.size() >= most_; }
 
 std::vector<Diagnostic> Diagnostics::release() {
   if (dropped_count_ > 0) {
     all_.push_back({{all_.back().place.file, 0, 0},
                     error_count_ > 0 ? Severity::error : Severity::warning,
                     Rule::limit,
-                    std::to_string(dropped_count_) + " more findings; " +
-                        std::to_string(kMaxFindings) + " are listed",
+                    std::to_string(dropped_count_) + " more findings; " + std::to_string(most_) +
+                        " are listed",
                     ""});
   }
   return std::move(all_);

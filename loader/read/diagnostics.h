@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loader/read/limits.h"
 #include "loader/read/result.h"
 
 namespace fibshim {
@@ -95,13 +96,15 @@ std::string list_words(const std::vector<std::string_view>& words, const char* l
 // Per folder. Each suggestion compares with every known word.
 inline constexpr uint32_t kMaxSuggestions = 100;
 
-// Keeps up to kMaxFindings findings, and counts all. Messages are cut to 1000 bytes, and control
-// characters in them are written as \xNN. Not thread-safe.
+// Keeps up to kMaxFindings findings, or as many as it is made for, and counts all. Messages are cut
+// to 1000 bytes, and control characters in them are written as \xNN. Not thread-safe.
 class Diagnostics {
  public:
+  explicit Diagnostics(size_t most = kMaxFindings) : most_(most) {}
+
   void add(Rule rule, Place place, std::string message, std::string hint = {},
            std::string_view meant = {});
-  // Adds what others found, which may not have made suggestions.
+  // Adds what others found, who must not have made suggestions.
   void add_all(Diagnostics others);
 
   // Returns "did you mean \"x\"?" with the nearest word, or "".
@@ -122,6 +125,7 @@ class Diagnostics {
   uint32_t invalid_count() const { return invalid_count_; }  // errors that make the folder invalid
 
  private:
+  size_t most_;
   std::vector<Diagnostic> all_;
   uint32_t suggestion_count_ = 0;
   uint32_t error_count_ = 0;

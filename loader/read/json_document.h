@@ -110,7 +110,7 @@ class JsonDocument {
   std::string_view text_;
   const std::string* file_;
   std::vector<Node> nodes_;
-  // Strings with escapes that were asked for, by their place: the sources in solutions never are.
+  // Strings with escapes that were asked for, by their place. The loader asks for no sources.
   mutable std::map<uint32_t, std::string> decoded_;
 };
 

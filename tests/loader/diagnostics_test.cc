@@ -28,6 +28,22 @@ TEST(Diagnostics, CountWhatForbidsTheFolder) {
   EXPECT_EQ(diagnostics.invalid_count(), 1u);
 }
 
+TEST(Diagnostics, TakeWhatOthersFoundAndCountWhatIsTooMuch) {
+  Diagnostics all;
+  all.add(Rule::bad_value, {"a", 1, 1}, "first");
+  for (const size_t count : {size_t{1}, kMaxFindings - 3, size_t{3}}) {
+    Diagnostics others;
+    for (size_t i = 0; i < count; ++i) others.add(Rule::refused_axis, {"b", 1, 1}, "more");
+    all.add_all(std::move(others));
+  }
+  EXPECT_EQ(all.error_count(), 1u);
+  EXPECT_EQ(all.warning_count(), kMaxFindings + 1);
+  const auto found = all.release();
+  ASSERT_EQ(found.size(), kMaxFindings + 1);
+  EXPECT_EQ(found[0].message, "first");
+  EXPECT_EQ(found.back().message.substr(0, 15), "2 more findings");
+}
+
 TEST(Diagnostics, SortByPlaceAndKeepTheOrderOfEquals) {
   Diagnostics diagnostics;
   diagnostics.add(Rule::bad_value, {"b", 1, 1}, "4");

@@ -99,6 +99,18 @@ TEST(JsonDocument, ReportsSyntaxErrorsWithTheirPlace) {
   EXPECT_LACKS(first_error("[NaN]"), "exception");
 }
 
+TEST(JsonDocument, FindsKeysWithEscapes) {
+  Diagnostics diagnostics;
+  const auto document = JsonDocument::parse(R"({"a\u0062": "x\ny", "c": 2})", &kFile, &diagnostics);
+  ASSERT_TRUE(document);
+  const JsonValue value = document->root().find("ab");
+  EXPECT_EQ(value.string(), "x\ny");
+  EXPECT_EQ(value.string().data(), value.string().data()) << "decoded once";
+  EXPECT_EQ(document->root().members()[0].key, "ab");
+  EXPECT_EQ(first_error(R"({"a\u0062": 1, "ab": 2})"),
+            "file.json:1:16: error: key \"ab\" is there twice, first on line 1 [duplicate-key]");
+}
+
 TEST(JsonDocument, ReportsEveryDuplicateKey) {
   Diagnostics diagnostics;
   const std::string text = "{\"a\": 1, \"b\": {\"a\": 2, \"a\": 3},\n \"a\": 4, \"a\": 5}";

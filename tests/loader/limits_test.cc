@@ -229,6 +229,31 @@ TEST(Limits, StateTheNumberOfFindingsThatAreNotListed) {
   EXPECT_EQ(report.diagnostics.back().message, "5 more findings; 10000 are listed");
 }
 
+TEST(Limits, PairsThatAreBoundAheadLoseNoFindings) {
+  const TestFolder folder;
+  constexpr size_t kPatterns = 40, kSolutions = 5;
+  make_pairs(folder, kPatterns, kSolutions, true);
+  size_t expected = 0;
+  for (size_t i = 0; i < kPatterns; ++i) {
+    const size_t count = i % 2 == 0 ? 3 : 40;
+    std::string arguments, names;
+    for (size_t k = 0; k < count; ++k) {
+      const std::string name = "\"scratch" + std::to_string(k) + "\"";
+      arguments += name + ": {\"grid\": \"x\"}, ";
+      names += ", " + name;
+    }
+    const std::string path = "patterns/" + std::to_string(i) + ".json";
+    folder.change(path, "\"factor\": {", arguments + "\"factor\": {");
+    folder.change(path, "[\"y\"]", "[\"y\"" + names + "]");
+    expected += count * kSolutions;
+  }
+  const CheckReport report = check_folder(folder.path());
+  const auto of_writes =
+      std::ranges::count(report.diagnostics, Rule::refused_writes, &Diagnostic::rule);
+  EXPECT_EQ(static_cast<size_t>(of_writes), expected);
+  EXPECT_EQ(report.refused_binding_count, kPatterns * kSolutions);
+}
+
 TEST(Limits, OfAManifestMakeTheFolderUnsigned) {
   const TestFolder folder;
   make_huge(folder, kManifestFile, kMaxManifestBytes + 1);
