@@ -45,6 +45,9 @@ class Products:
     def name(self, n, k):
         return f"gemm{self.kind}_n{n}_k{k}{self.suffix}"
 
+    def sum_name(self, n, parts):  # of the parts of that name
+        return f"splitk_reduce{self.kind}_n{n}_{parts[parts.index('split'):]}"
+
     def split_names(self, n, k):  # the bias comes with the sum
         return re.compile(f"gemm_n{n}_k{k}_split[0-9]+{self.suffix}")
 
@@ -343,12 +346,12 @@ def side(args, environment, prefix, *more):
 
 
 def without_rewrite(args, config):
-    """The side of which the kernels of a product whose K is in parts are replaced one for one."""
+    """The side of which the kernels of a product whose K is in parts are replaced one for one; and the counts."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
         shutil.copytree(config, folder, dirs_exist_ok=True)
         for path in pathlib.Path(folder).glob("patterns/cublas-nvjet-split-reduce*.json"):
             path.unlink()
-        return side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
+        return side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"]), read_counts(stats)
 
 
 def main():
@@ -388,7 +391,7 @@ def main():
         own = side(args, {}, [], *[] if args.brief else ["--reads"])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
-    one_for_one = None if args.brief else without_rewrite(args, config)
+    one_for_one, singly = (None, {}) if args.brief else without_rewrite(args, config)
     if args.dtype == "bfloat16" and not products.kind and not args.brief:
         folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
         with tempfile.TemporaryDirectory() as stats:
@@ -406,6 +409,10 @@ def main():
         n, k, m = map(int, name.split())
         if counts[products.name(n, k), "hit"] > 0:
             kept.add(products.name(n, k), "cuBLAS", after["us"], before["us"], M=m)
+        parts = [name for name, outcome in singly if outcome == "hit" and in_parts(name, n, k)]
+        if before["is_in_parts"] and len(parts) == 1:
+            for part in (parts[0], products.sum_name(n, parts[0])):
+                kept.add(part, "cuBLAS, product and sum", one_for_one[name]["us"], before["us"], M=m)
         is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= MOST_OF_LARGEST[args.dtype] * before["largest"]
         beside = ""
         if not args.brief:
