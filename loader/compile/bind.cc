@@ -374,8 +374,9 @@ class Binder {
     for (bool is_settled = dropped.empty(); !is_settled;) {
       is_settled = true;
       for (const MarkedExpression& clause : pattern_.where) {
-        for (const auto& [name, others] : clause.expression.equalities()) {
-          if (!is_dropped(name) || std::ranges::any_of(others, is_dropped)) continue;
+        for (const Expression::Equality& equality : clause.expression.equalities()) {
+          const std::string& name = equality.name;
+          if (!is_dropped(name) || std::ranges::any_of(equality.others, is_dropped)) continue;
           std::erase_if(dropped, [&](const PatternValue* value) { return value->name == name; });
           is_settled = false;
         }
