@@ -92,20 +92,20 @@ class Expression {
     std::string name;
     std::vector<std::string> others;
   };
-  const std::vector<Equality>& equalities() const { return equalities_; }
+  const std::vector<Equality>& equalities() const { return equalities_; }  // the same
   // Returns both names of each clause `name == name`.
   const std::vector<std::pair<std::string, std::string>>& equal_names() const {
     return equal_names_;
   }
 
  private:
-  void note_names();  // and what is equal to what
+  void note_names();  // fills in what follows `root_`
   void note_equality(const Node& left, const Node& right);
   std::vector<std::string> names_below(const Node& node) const;
   friend class ExpressionParser;
   std::vector<Node> nodes_;
   uint16_t root_ = 0;
-  // Asked for by each pair of a pattern and a solution.
+  // Found once, by parse(): each pair of a pattern and a solution asks for them.
   std::vector<std::string> names_;
   std::vector<Pin> pins_;
   std::vector<Equality> equalities_;

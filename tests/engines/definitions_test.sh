@@ -41,7 +41,8 @@ for one in warnings_of("vllm", "cublas", "flash_attention", "flashinfer", "sglan
         problems.append(f"all folders together: {one}")
 # As tests/gpu/op_times.py measured them.
 for folder, ranges in (
-        ("vllm", (("rmsnorm_h16384", "batch_size 513 to 1023"), ("fused_add_rmsnorm_h4096", "batch_size 367 to 2047, from 8193 on"), ("fused_add_rmsnorm_h8192", "batch_size 184 to 2047"), ("fused_add_rmsnorm_no_weight_h16384", "batch_size 129 to 2047"),
+        ("vllm", (("rmsnorm_h16384", "batch_size 513 to 1023"), ("fused_add_rmsnorm_h4096", "batch_size 367 to 2047, from 8193 on"),
+                  ("fused_add_rmsnorm_h8192", "batch_size 184 to 2047"), ("fused_add_rmsnorm_no_weight_h16384", "batch_size 129 to 2047"),
                   ("fused_add_rmsnorm_then_quant_h8192", "batch_size 513 to 4095"), ("mul_and_silu_h1536", "num_tokens from 2049 on"),
                   ("append_paged_kv_cache_slots_kv32_d128", "num_tokens 513 to 1023"))),
         ("sglang", (("rmsnorm_h4096", "batch_size 281 to 512"), ("silu_and_mul_h28672", "num_tokens 349 to 512"))),

@@ -28,6 +28,8 @@ import sys
 import tempfile
 import time
 
+import engine_models
+
 DECODED = 48
 
 
@@ -94,7 +96,7 @@ def layer_of(rows):
 def child(args):
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
     import torch
-    from engine_vllm import engine_models, make_engine, prompts_of
+    from engine_vllm import make_engine, prompts_of
     from vllm import SamplingParams
     replays, events, replay = [], None, torch.cuda.CUDAGraph.replay
     mark = lambda: torch.cuda.Event(enable_timing=True)
@@ -187,7 +189,7 @@ def main():
     parser.add_argument("--folders", type=folder, action="append", metavar="NAME=DIR:DIR")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 32])
     parser.add_argument("--context", type=int, help="where sequences end, whose beginnings vLLM's prefix cache holds (default: 80, without one)")
-    parser.add_argument("--model", default="llama", help="of engine_models.py")
+    parser.add_argument("--model", choices=engine_models.MODELS, default="llama")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--show")

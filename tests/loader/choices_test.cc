@@ -122,11 +122,16 @@ TEST(Choices, AFolderMayRequireBatchInvariance) {
   ASSERT_EQ(snapshot.bindings.count, 2u);
   EXPECT_EQ(bindings[0].state, BindingState::refused);
   EXPECT_EQ(bindings[1].state, BindingState::ready);
+  EXPECT_EQ(bindings[1].tensors.count, 2u);  // the refused one before it has none
   EXPECT_STREQ(snapshot.text(bindings[0].reason),
                "it does not claim to be batch-invariant, which fibshim.json requires");
   // A claim of `false`, and a folder that requires nothing.
   folder.write("fibshim.json", R"({"require_batch_invariant": false})");
-  EXPECT_EQ(check(folder).ready_binding_count, 2u);
+  const CheckReport both = check(folder);
+  EXPECT_EQ(both.ready_binding_count, 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(both.snapshot->begin(both.snapshot->bindings)[i].tensors.count, 2u);
+  }
   folder.write("fibshim.json", R"({"require_batch_invariant": "yes"})");
   EXPECT_CONTAINS(all_of(check(folder)), "fibshim.json:1:29: error: ");
 }
