@@ -4,6 +4,7 @@
 //   add_rmsnorm_h4096_bf16       z = x + first; z is not kept
 //   add2_rmsnorm_h4096_bf16      z = x + (first + second); z is not kept
 //   add2_rmsnorm_sum_h4096_bf16  the same, and z goes to `sum`
+//   add_rmsnorm_copy_h4096_bf16  of x + first, and output goes to `copy`, too
 //
 // output may be hidden_states: a thread reads an element before it overwrites it.
 #include "row.cuh"
@@ -14,11 +15,11 @@ namespace {
 template <int kHidden>
 using PlanFor = std::conditional_t<(kHidden < 2048), OneVectorPlan<kHidden>, SumPlan<kHidden>>;
 
-// second: null for a sum of two. sum: null if it is not kept.
+// second: null for a sum of two. sum, copy: null if not wanted.
 template <class T, class Plan>
 __device__ void normalize_sum(const T* hidden_states, const T* first, const T* second,
-                              const T* weight, T* output, T* sum, float eps, int batch_size,
-                              int next_may_begin) {
+                              const T* weight, T* output, T* sum, T* copy, float eps,
+                              int batch_size, int next_may_begin) {
   let_next_begin(next_may_begin);
   const Place<Plan> place(batch_size);
   const int64_t offset = int64_t{place.row} * Plan::kElements;
@@ -56,11 +57,13 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
   const float rstd =
       reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
   if (!place.is_row) return;
-  store_row<Plan>(output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
-                    const float2 scale = unpack<T>(w, i, j);
-                    const float2 value = sum_of(i, j);
-                    return {value.x * rstd * scale.x, value.y * rstd * scale.y};
-                  }));
+  const RowPart<Plan> y = make_row<T, Plan>([&](int i, int j) -> float2 {
+    const float2 scale = unpack<T>(w, i, j);
+    const float2 value = sum_of(i, j);
+    return {value.x * rstd * scale.x, value.y * rstd * scale.y};
+  });
+  store_row<Plan>(output + offset, place.thread, y);
+  if (copy != nullptr) store_row<Plan>(copy + offset, place.thread, y);
 }
 
 }  // namespace
@@ -72,21 +75,33 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
       __nv_bfloat16* output, float eps, int batch_size, int next_may_begin) {                      \
     fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, nullptr, weight, output, nullptr, eps, batch_size, next_may_begin);  \
+        hidden_states, first, nullptr, weight, output, nullptr, nullptr, eps, batch_size,          \
+        next_may_begin);                                                                           \
   }                                                                                                \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_h##hidden##_bf16(                 \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
       const __nv_bfloat16* weight, __nv_bfloat16* output, float eps, int batch_size,               \
       int next_may_begin) {                                                                        \
     fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, second, weight, output, nullptr, eps, batch_size, next_may_begin);   \
+        hidden_states, first, second, weight, output, nullptr, nullptr, eps, batch_size,           \
+        next_may_begin);                                                                           \
   }                                                                                                \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_sum_h##hidden##_bf16(             \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
       const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* sum, float eps,           \
       int batch_size, int next_may_begin) {                                                        \
     fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, second, weight, output, sum, eps, batch_size, next_may_begin);       \
+        hidden_states, first, second, weight, output, sum, nullptr, eps, batch_size,               \
+        next_may_begin);                                                                           \
+  }
+// In front of experts.
+#define FIBSHIM_COPYING_KERNEL(hidden)                                                             \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_copy_h##hidden##_bf16(             \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
+      __nv_bfloat16* output, __nv_bfloat16* copy, float eps, int batch_size, int next_may_begin) { \
+    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
+        hidden_states, first, nullptr, weight, output, nullptr, copy, eps, batch_size,             \
+        next_may_begin);                                                                           \
   }
 
 FIBSHIM_KERNELS(896)
@@ -99,3 +114,6 @@ FIBSHIM_KERNELS(3584)
 FIBSHIM_KERNELS(4096)
 FIBSHIM_KERNELS(5120)
 FIBSHIM_KERNELS(8192)
+
+FIBSHIM_COPYING_KERNEL(2048)
+FIBSHIM_COPYING_KERNEL(4096)

@@ -85,12 +85,14 @@ MODELS = (
     *(f"2048:1e-6:6144:16:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-1.7B
     *(f"2048:1e-6:11008:16:2:128:32768:{tokens}" for tokens in (16384, 8192)),  # Qwen2.5-3B
     *(f"2048:1e-6:6144:32:4:128:{positions}:{tokens}:norms" for positions in (40960, 262144) for tokens in (16384, 8192)),  # Qwen3-30B-A3B
+    "2048:1e-6:0:0:0:128:1:16384",  # its experts
     *(f"2560:1e-6:9728:32:8:128:{positions}:{tokens}:norms" for positions in (40960, 262144) for tokens in (16384, 8192)),  # Qwen3-4B
     "3072:1e-5:8192:24:8:128:131072:16384", "3072:1e-5:8192:24:8:128:131072:8192",  # Llama-3.2-3B
     "3072:1e-6:8192:0:0:128:1:16384",
     *(f"3584:1e-6:18944:28:4:128:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2.5-7B, R1-Distill-Qwen-7B
     *(f"4096:1e-5:14336:32:8:128:{positions}:{tokens}" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
     *(f"4096:1e-6:12288:32:8:128:{positions}:{tokens}:norms" for positions in (4096, 40960) for tokens in (16384, 8192)),  # Qwen3-8B
+    "4096:1e-6:0:0:0:128:1:16384",  # Qwen3-235B-A22B's experts
     *(f"5120:1e-5:13824:40:8:128:{positions}:{tokens}" for positions in (32768, 131072) for tokens in (16384, 8192)),  # Qwen2.5-14B, R1-Distill-Qwen-14B
     "5120:1e-5:32768:0:0:128:1:16384",  # Mistral-Small-24B
     *(f"5120:1e-6:17408:40:8:128:40960:{tokens}:norms" for tokens in (16384, 8192)),  # Qwen3-14B
@@ -432,10 +434,11 @@ def inductor():
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
-    for kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
+    for kind in ("add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum"):
         norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
         write(f"inductor_{kind}", "hidden_size eps label codes", norms)
-        write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
+        if not kind.endswith("copy"):
+            write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
     write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]
     label = lambda head: "-" if head == 128 else f"-d{head}"

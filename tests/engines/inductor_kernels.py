@@ -5,7 +5,8 @@
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
 cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
-`reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. norms: the heads of query and key are normed before it.
+`reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
+whose router is in vLLM's op with them. norms: the heads of query and key are normed before it.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
@@ -110,14 +111,25 @@ def rotate(x, cos_sin):
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
 
 
+def define_experts():
+    """vLLM's op, as far as Inductor looks at it: what it may write to is not what the router gets."""
+    library = torch.library.Library("vllm", "FRAGMENT")
+    library.define("moe_forward(Tensor(a!) hidden_states, Tensor router_logits) -> Tensor", tags=(torch.Tag.needs_exact_strides,))
+    torch.library.register_fake("vllm::moe_forward", lambda hidden_states, router_logits: torch.empty_like(hidden_states), lib=library)
+    return library
+
+
 def between_attentions(model, is_last):
     """What follows an attention, up to the next one or to the model's last norm."""
 
     def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, q_norm, k_norm, positions, cache):
         x, residual = norm_of_sum(F.linear(attention.view(attention.shape[0], -1), o), residual, norm1, model["eps"])
-        both = F.linear(x, gate_up)
-        width = both.shape[-1] // 2
-        x, residual = norm_of_sum(F.linear(F.silu(both[..., :width]) * both[..., width:], down), residual, norm2, model["eps"])
+        if width := model["width"]:
+            both = F.linear(x, gate_up)
+            x = F.linear(F.silu(both[..., :width]) * both[..., width:], down)
+        else:
+            x = torch.ops.vllm.moe_forward(x, x)
+        x, residual = norm_of_sum(x, residual, norm2, model["eps"])
         if is_last:
             return x
         if not model["q_heads"]:
@@ -192,11 +204,14 @@ def kind_of(name, source, model):
             of_heads += "_key" if reads_key in source else "_query"
         return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name
     if name.startswith(("triton_red", "triton_per")):
-        norms = {"in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", 0), "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", 2),
+        norms = {"in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", 0),
+                 "in_ptr0 in_ptr1 in_ptr2 out_ptr1 out_ptr2": ("add_rms_norm_copy", "moe_forward_0"), "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", 2),
                  "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", 2)}
         kind, number = norms.get(" ".join(pointers), (None, None))
         if kind and not re.search(rf"(tmp\d+) = tmp\d+ \* tmp\d+\n(.*\n)*.*store\({pointers[-1] if kind != 'add2_rms_norm' else pointers[0]} \+ .*, \1, ", source):
             kind = None  # what is times the weight is the last output
+        if kind == "add_rms_norm_copy" and not re.search(r"store\(out_ptr1( \+ .*,) (tmp\d+), .*\n.*store\(out_ptr2\1 \2, ", source):
+            kind = None
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_fused_add_rms_norm_{number}"
     if "silu" in name:
         return "silu_and_mul", {"width": model["width"]}, name
@@ -243,6 +258,7 @@ def main():
     # vLLM combines kernels where that is measured to be faster, which kernels as small as these always are taken to be.
     torch._inductor.config.combo_kernels = torch._inductor.config.benchmark_combo_kernel = True
     torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
+    experts = define_experts()  # while it is kept
     index = []
     for words in sys.argv[2:]:
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")

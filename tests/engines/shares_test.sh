@@ -59,7 +59,7 @@ expect("`--enforce-eager`, 8 layers: prefill | 0 %, 100 % |" in shares.readme_ro
 
 # All that is printed of a mode, of what its processes would have told.
 def told(kernels, graphs):
-    phase = {"tokens_per_s": 100.0, "all": [99.0, 100.0, 101.0, 100.0], "kernels": kernels}
+    phase = {"tokens_per_s": 100.0, "all": [99.0, 100.0, 101.0, 100.0], "host_share": 0.99, "kernels": kernels}
     return {"moves": [{"graphs_moved": graphs, "graphs_kept": 0}], "decode, batch 1": phase, "prefill": phase,
             "logprobs": [[-1.0, -2.0]], "decoded": [[[5, -0.1, -0.2]], [[7, -0.1, -0.2], [8, -0.3, -0.4]]]}
 
@@ -83,6 +83,7 @@ def printed(profile, **more):
 fine = printed(profile)
 expect("FAIL" not in fine and fine.count("PASS vllm.default.") == 6, f"a mode:\n{fine}")
 expect("| vLLM 0.25.0's wheel, Llama with rows of 4096, NVIDIA H200 |" in fine and fine.count("\n| default mode") == 2, f"a table:\n{fine}")
+expect(fine.count("; the host computes in 99 % of the time off, 99 % on\n") == 2, f"what decides:\n{fine}")
 expect("FAIL vllm.eager.decode1.known: " in printed(strange, eager=True), "an unknown norm fails nothing")
 expect("FAIL vllm.default.decode1: kernels of the folder ran" not in fine, "hits")
 printed({})  # an empty profile is not the end of the run

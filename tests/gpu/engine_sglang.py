@@ -107,7 +107,7 @@ def child(args):
     for way in ways:
         go(way)
         out[way].update(tell(engine, asked, starts))
-    rates = engine_turns.rates(ways, phases, args.rounds, go, work)
+    rates = engine_turns.rates(ways, phases, args.rounds, go, work, is_in_thread=False)
     for way in ways:
         go(way)
         for name, *rest in phases:

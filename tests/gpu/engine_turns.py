@@ -1,6 +1,6 @@
 """What the tests of whole engines share: rounds that run the engine's kernels and ours by turns, and what both ways say of each other.
 
-A side is what one way has told: of each phase "tokens_per_s", "all" and "kernels" (microseconds by name); "moves"; "logprobs" of prompts;
+A side is what one way has told: of each phase "tokens_per_s", "all", "host_share" and "kernels" (microseconds by name); "moves"; "logprobs" of prompts;
 and "decoded", of each sequence the steps: token, its log probability, and the second's.
 """
 import json
@@ -28,9 +28,10 @@ def phase_of(batch, context=None):
     return f"decode, batch {batch}" + (f", context {context}" if context else "")
 
 
-def rates(ways, phases, rounds, go, work):
+def rates(ways, phases, rounds, go, work, is_in_thread=True):
     """Of each way and phase, (name, requests, tokens of each), tokens a second by turns; a round before them warms up, and some tokens
-    before each turn: a kernel outside a graph is chosen and loaded at its first launch after a move."""
+    before each turn: a kernel outside a graph is chosen and loaded at its first launch after a move. And, where the engine
+    runs in the calling thread, the share of that time in which it computed: near 1, the host decides, and not the kernels."""
     found = {way: {name: [] for name, *_ in phases} for way in ways}
     for turn in range(rounds + 1):
         for way in ways if turn % 2 else reversed(ways):
@@ -39,12 +40,14 @@ def rates(ways, phases, rounds, go, work):
                 tokens = len(requests) * (1024 if name == "prefill" else decoded)
                 work(name, requests, min(decoded, 2))
                 for _ in range(PREFILLS if name == "prefill" else 1):
-                    begun = time.perf_counter()
+                    begun, computed = time.perf_counter(), time.thread_time()
                     work(name, requests, decoded)
+                    seconds, computed = time.perf_counter() - begun, time.thread_time() - computed
                     if turn > 0:
-                        found[way][name].append(tokens / (time.perf_counter() - begun))
-    return {way: {name: {"tokens_per_s": statistics.median(timed), "all": timed} for name, timed in phases.items()}
-            for way, phases in found.items()}
+                        found[way][name].append((tokens / seconds, computed / seconds))
+    sides = {way: {name: [list(values) for values in zip(*timed)] for name, timed in phases.items()} for way, phases in found.items()}
+    return {way: {name: {"tokens_per_s": statistics.median(rates), "all": rates, "host_share": statistics.median(shares) if is_in_thread else None}
+                  for name, (rates, shares) in phases.items()} for way, phases in sides.items()}
 
 
 def compare_tokens(own, ours):
@@ -74,10 +77,12 @@ def report(engine, mode, result, totals, ours, known, first_phase, layers, is_ap
         ratios = [b / a for a, b in zip(off[phase]["all"], on[phase]["all"])]
         turns = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
         apart = f", {rate(result['apart'])} without the shim" if is_apart else ""
+        host = "" if off[phase]["host_share"] is None else "; the host computes in {:.0f} % of the time off, {:.0f} % on".format(
+            *(100 * side[phase]["host_share"] for side in (off, on)))
         print(f"{mode}, {phase}: {100 * seen:.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
               f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
               f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
-              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
+              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on" + host)
         where = f"{engine}.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}"
         print(f"{'PASS' if replaced > 0 else 'FAIL'} {where}: kernels of the folder ran")
         lines, problems = shares.of_unknown(before, known)

@@ -23,7 +23,7 @@ from solutions import Kernel, load_folder
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 JUDGED = (1, 3, 77, 1024)
-ALONE = ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum", "silu_and_mul", "rope_query", "rope_key")  # what is replaced by itself
+ALONE = ("add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "silu_and_mul", "rope_query", "rope_key")  # what is replaced by itself
 NOISE = 1.03  # what times of the same kernel differ by
 
 
@@ -37,19 +37,19 @@ class Case:
         if "norm" in kind:
             hidden = sizes["hidden_size"]
             self.definition = f"{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}"
-            inputs = [normal(rows, hidden) for _ in range(2 if kind == "add_rms_norm" else 3)]
+            inputs = [normal(rows, hidden) for _ in range(3 if kind.startswith("add2") else 2)]
             weight = 1 + 0.2 * normal(hidden)
-            self.outputs = [torch.empty_like(inputs[0]) for _ in range(2 if kind.endswith("sum") else 1)]
+            self.outputs = [torch.empty_like(inputs[0]) for _ in range(2 if kind.endswith(("sum", "copy")) else 1)]
             if kind == "add2_rms_norm":  # in place, where the first was
                 self.source, inputs[0] = inputs[0].clone(), inputs[0]
                 self.outputs = [inputs[0]]
             self.originals = [*inputs, weight, *(self.outputs if kind != "add2_rms_norm" else []), rows, hidden]
             self.arguments = dict(zip(("hidden_states", "first", "second"), inputs)) | {
-                "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "eps": sizes["eps"], "batch_size": rows}
+                "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "copy": self.outputs[0], "eps": sizes["eps"], "batch_size": rows}
             self.axes, self.elements, self.moved = {"batch_size": rows}, [rows], 2 * rows * hidden * (len(inputs) + len(self.outputs))
             total = sum(one.double() for one in ([self.source, *inputs[1:]] if kind == "add2_rms_norm" else inputs))
             norm = total * (total.pow(2).mean(-1, keepdim=True) + sizes["eps"]).rsqrt() * weight.double()
-            self.exact = [total, norm] if kind.endswith("sum") else [norm]
+            self.exact = [total, norm] if kind.endswith("sum") else [norm] * len(self.outputs)
         elif kind == "silu_and_mul":
             width = sizes["width"]
             self.definition = f"silu_and_mul_once_h{2 * width}"
@@ -134,7 +134,7 @@ def main():
     parser.add_argument("kinds", nargs="*", metavar="KIND")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     report, solutions = Report("inductor"), load_folder(str(args.build / "config/vllm"))
     kept, table, slower, timed = KeptTimes(args.build / "config/vllm"), [], [], set()

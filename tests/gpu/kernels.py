@@ -268,12 +268,14 @@ def sum_rmsnorm(solution, dtype, size, rows):
     # The first sum is rounded to fp32, and may cancel.
     noise = 2.0**-23 * (x.double().abs() + first.double().abs() + second.double().abs())
     r = reciprocal_root(sum64.pow(2), EPS)
-    y, z = poisoned(rows, size, dtype), poisoned(rows, size, dtype)
-    solution.launch({"hidden_states": x, "first": first, "second": second, "weight": w, "output": y, "sum": z, "eps": EPS,
+    y, z, copied = (poisoned(rows, size, dtype) for _ in range(3))
+    solution.launch({"hidden_states": x, "first": first, "second": second, "weight": w, "output": y, "sum": z, "copy": copied, "eps": EPS,
                      "batch_size": rows})
     problems = wrong("output", y, sum64 * r * w.double(), noise * r * w.double().abs())
     if "sum" in takes:
         problems += wrong("sum", z, sum64, noise)
+    if "copy" in takes and not torch.equal(copied, y):
+        problems.append("the copy is not as the output")
     return problems
 
 
@@ -639,7 +641,7 @@ FAMILIES = {
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
     "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,
-    "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
+    "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm, "add_rmsnorm_copy": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
