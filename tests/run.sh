@@ -210,7 +210,7 @@ for name in ${programs[@]+"${programs[@]}"}; do
   [ "${program_skipped[$name]}" = 0 ] || line+=", ${program_skipped[$name]} skipped"
   printf '  %-32s %s (%s)\n' "$name" "$line" "$(seconds "${program_time[$name]}")"
 done
-slow=$(sort -rn <<<"$slowest" | head -n 3 | awk '$1 >= 2000000')
+slow=$(sort -rn <<<"$slowest" | awk 'NR <= 3 && $1 >= 2000000')
 if [ -n "$slow" ]; then
   echo "  slowest:"
   while read -r time rest; do printf '    %s  %s\n' "$(seconds "$time")" "$rest"; done <<<"$slow"

@@ -1,5 +1,7 @@
 #include "loader/check/images.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "loader/compile/bind.h"
@@ -401,26 +403,52 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   if (entry != nullptr) return *entry;
   if (!ahead_) {
     ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
-      auto made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
-      return made->read_error ? nullptr : std::move(made);
+      Facts made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
+      return made->read_error ? nullptr : std::make_unique<Facts>(std::move(made));
     });
   }
   while (entry == nullptr && asked_ < expected_.size()) {
     const size_t place = asked_++;
     if (expected_[place].first != relative) continue;
-    entry = ahead_->fetch(place);
+    if (const auto made = ahead_->fetch(place)) entry = *made;
     break;
   }
   if (entry == nullptr) entry = read(relative, kind, kMaxImageBytes);
   return *entry;
 }
 
-std::unique_ptr<ImageFacts> ImageStore::read(const std::string& relative, ImageKind kind,
-                                             size_t max_bytes) const {
-  auto entry = std::make_unique<ImageFacts>();
-  const auto content = listing_.root.read(relative, max_bytes);
+ImageStore::Facts ImageStore::read(const std::string& relative, ImageKind kind, size_t max_bytes) {
+  const auto file = listing_.root.open_to_read(relative);
+  if (!file) {
+    const auto facts = std::make_shared<ImageFacts>();
+    facts->leaves_folder = file.error().code == ErrorCode::invalid_value;
+    facts->read_error = file.error();
+    return facts;
+  }
+  struct stat status {};
+  // A manifest lists paths.
+  if (manifest_ != nullptr || fstat(file->get(), &status) != 0) {
+    return read_opened(*file, relative, kind, max_bytes);
+  }
+  const FileKey key(status.st_dev, status.st_ino, status.st_ctim.tv_sec, status.st_ctim.tv_nsec,
+                    kind, max_bytes);
+  SharedFile* shared;
+  {
+    const std::lock_guard lock(mutex_);
+    shared = &shared_[key];
+  }
+  const std::lock_guard lock(shared->reading);
+  if (shared->facts == nullptr) shared->facts = read_opened(*file, relative, kind, max_bytes);
+  // An error names the path.
+  if (shared->facts->read_error) return read_opened(*file, relative, kind, max_bytes);
+  return shared->facts;
+}
+
+ImageStore::Facts ImageStore::read_opened(const FileDescriptor& file, const std::string& relative,
+                                          ImageKind kind, size_t max_bytes) const {
+  const auto entry = std::make_shared<ImageFacts>();
+  const auto content = listing_.root.read_opened(file, relative, max_bytes);
   if (!content) {
-    entry->leaves_folder = content.error().code == ErrorCode::invalid_value;
     entry->read_error = content.error();
     return entry;
   }

@@ -1,7 +1,11 @@
-// Reads the images that solutions name, each file once, and checks every solution against them.
+// Reads the images that solutions name, each file once even where several paths are hard links to
+// it, as in the folders that make expands, and checks every solution against them.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
 #include <unordered_map>
 
 #include "loader/compile/definition.h"
@@ -48,15 +52,27 @@ class ImageStore {
   const ImageFacts& facts(const std::string& relative, ImageKind kind);
 
  private:
-  std::unique_ptr<ImageFacts> read(const std::string& relative, ImageKind kind,
-                                   size_t max_bytes) const;
+  using Facts = std::shared_ptr<const ImageFacts>;
+  // Device, inode and time of its last change; how it is read; the most bytes.
+  using FileKey = std::tuple<uint64_t, uint64_t, int64_t, int64_t, ImageKind, size_t>;
+  struct SharedFile {
+    std::mutex reading;
+    Facts facts;  // null until it has been read
+  };
+
+  // Called from any thread.
+  Facts read(const std::string& relative, ImageKind kind, size_t max_bytes);
+  Facts read_opened(const FileDescriptor& file, const std::string& relative, ImageKind kind,
+                    size_t max_bytes) const;
 
   const FolderListing& listing_;
   const SignedManifest* manifest_;
-  std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
+  std::unordered_map<std::string, Facts> facts_;
+  std::mutex mutex_;  // guards shared_
+  std::map<FileKey, SharedFile> shared_;
   std::vector<std::pair<std::string, ImageKind>> expected_;
   size_t asked_ = 0;  // how many of `expected_` facts() has passed
-  std::optional<Ahead<ImageFacts>> ahead_;
+  std::optional<Ahead<Facts>> ahead_;
 };
 
 // Checks the solution against its images, fills in SM, parameter table and the first fault, and

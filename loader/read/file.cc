@@ -300,9 +300,18 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
 }
 
 Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
-  auto file = open_below(relative, kReadFlags);
+  auto file = open_to_read(relative);
   if (!file) return tl::unexpected<Error>(std::move(file.error()));
-  auto content = read_all(*file, max_bytes);
+  return read_opened(*file, relative, max_bytes);
+}
+
+Result<FileDescriptor> RootFolder::open_to_read(const std::string& relative) const {
+  return open_below(relative, kReadFlags);
+}
+
+Result<FileContent> RootFolder::read_opened(const FileDescriptor& file, const std::string& relative,
+                                            size_t max_bytes) const {
+  auto content = read_all(file, max_bytes);
   if (!content) return cannot_read(path_ + "/" + relative, content.error().message);
   return content;
 }

@@ -1116,6 +1116,39 @@ TEST(Check, AnImageMayBeALinkWithinTheFolder) {
   EXPECT_EQ(all_of(check(folder)), "");
 }
 
+// A file is read once for all of its hard links; each is judged by itself.
+TEST(Check, HardLinksToAnImageAreJudgedApart) {
+  const char* const another = "solutions/me/scale.sm_80.cubin";
+  {
+    const TestFolder folder;  // the same file under a name for another SM, and a hash of its own
+    folder.remove(another);
+    std::filesystem::create_hard_link(folder.path(kImagePath), folder.path(another));
+    const CheckReport report = check(folder);
+    EXPECT_EQ(report.error_count, 2u) << all_of(report);
+    EXPECT_CONTAINS(lines_of(report, Rule::image_sha256), "\"scale.sm_80.cubin\" has the SHA-256");
+    EXPECT_CONTAINS(lines_of(report, Rule::image_sm), "\"scale.sm_80.cubin\" is for sm_90");
+  }
+  {
+    const TestFolder folder;  // under a name for another kind
+    std::filesystem::create_hard_link(folder.path(kImagePath),
+                                      folder.path("solutions/me/scale.fatbin"));
+    folder.write_solution(replaced(kSolution, "scale.sm_80.cubin\", \"sha256\": \"@80@",
+                                   "scale.fatbin\", \"sha256\": \"@90@"));
+    EXPECT_CONTAINS(lines_of(check(folder), Rule::image_invalid), "image \"scale.fatbin\": ");
+  }
+  {
+    const TestFolder folder;  // through a link that leaves the folder
+    const TestFolder outside;
+    outside.remove(another);
+    std::filesystem::create_hard_link(folder.path(kImagePath), outside.path(another));
+    folder.remove(another);
+    std::filesystem::create_symlink(outside.path(another), folder.path(another));
+    const CheckReport report = check(folder);
+    EXPECT_CONTAINS(lines_of(report, Rule::image_path), "\"scale.sm_80.cubin\" leaves the config");
+    EXPECT_EQ(report.snapshot, nullptr);
+  }
+}
+
 TEST(Check, RefusesASolutionThatDoesNotTakeAllThatIsWritten) {
   const TestFolder folder(kPatternPath, "\"factor\": {",
                           "\"scratch\": {\"grid\": \"x\"},\n\"factor\": {");
