@@ -72,7 +72,7 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endif
 endef
 
-# Tests are compiled several files at a time, and the CLI a folder, as one that includes them: what they include takes longer than they themselves. So
+# Tests are compiled several files at a time, and the loader and the CLI a folder, as one that includes them: what they include takes longer than they themselves. So
 # names that are a file's own must differ within a program's folder. BATCH=1 compiles each file by itself, while one is worked on.
 BATCH ?= 14
 # $(1) where the objects go, below build/obj; $(2) sources: their objects, of which each has a name of its own, as archives want. For :=
@@ -80,6 +80,8 @@ BATCH ?= 14
 batches = $(if $(2),$(call batch,$(1)/$(subst /,_,$(1))_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
   $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
 batch   = $(eval $(call batch_rule,$(BUILD)/obj/$(1),$(2)))$(BUILD)/obj/$(1).o
+# A folder at a time: objects of parts of one would call each other in circles, which folders do not.
+folder_objects = $(if $(filter 1,$(BATCH)),$(call batches,$(1),$(2)),$(call batch,$(1)/$(subst /,_,$(1)),$(2)))
 define batch_rule
 $(1).cc: FORCE
 	$(Q)mkdir -p $$(@D)

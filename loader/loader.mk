@@ -3,7 +3,7 @@
 # private copy with a name of its own lies beside the library: see private_copy.sh.
 
 LOADER_SRC := $(wildcard loader/*/*.cc)
-LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o)
+LOADER_OBJ := $(foreach folder,read compile check,$(call folder_objects,loader/$(folder),$(wildcard loader/$(folder)/*.cc)))
 LOADER_AR  := $(BUILD)/obj/libloader.a
 LOADER_LIB := $(BUILD)/lib/libfibloader.so
 PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
@@ -11,8 +11,6 @@ PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -llz4 -lzstd -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
-# With the precompiled header, GCC 12 gives a false warning in manifest.cc.
-$(eval $(call precompiled,loader/read/precompiled.h,$(filter-out %/manifest.o,$(LOADER_OBJ)),-fvisibility=hidden))
 
 $(LOADER_AR): $(LOADER_OBJ)
 	$(call say,AR,$@)

@@ -8,8 +8,6 @@ JUDGE_BUILD ?= $(BUILD)
 IMAGE_SRC := $(patsubst %,tools/%.cc,images/image_contents images/image_report base/json_writer)
 # By themselves: those, what has settings of its own, and what tests link without the rest.
 ALONE_SRC := $(IMAGE_SRC) $(wildcard tools/*.cc) $(patsubst %,tools/%.cc,processes/installation base/fmt_library base/json_input judge/element_types lint/schema)
-# A folder at a time: objects of parts of one would call each other in circles, which folders do not.
-folder_objects = $(if $(filter 1,$(BATCH)),$(call batches,$(1),$(2)),$(call batch,$(1)/$(subst /,_,$(1)),$(2)))
 CLI_BATCHES := $(foreach folder,$(sort $(dir $(wildcard tools/*/*.cc))),$(call folder_objects,$(folder:%/=%),$(filter-out $(ALONE_SRC),$(wildcard $(folder)*.cc))))
 CLI_OBJ := $(ALONE_SRC:%.cc=$(BUILD)/obj/%.o) $(CLI_BATCHES)
 LINT_OBJ := $(filter $(BUILD)/obj/tools/lint/%,$(CLI_OBJ))

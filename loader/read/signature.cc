@@ -20,7 +20,7 @@ constexpr std::string_view kHashedAlgorithm = "ED";
 constexpr std::string_view kUntrustedComment = "untrusted comment: ";
 constexpr std::string_view kTrustedComment = "trusted comment: ";
 
-tl::unexpected<Error> invalid(std::string message) {
+tl::unexpected<Error> bad_value(std::string message) {
   return fail(ErrorCode::invalid_value, std::move(message));
 }
 
@@ -89,7 +89,7 @@ Result<PublicKey> parse_public_key(std::string_view text) {
   PublicKey key;
   const std::string bytes = from_base64(line, kAlgorithm.size() + key.id.size() + key.point.size());
   if (bytes.empty() || !begins_with(bytes, kAlgorithm) || !text.empty()) {
-    return invalid("not a minisign public key");
+    return bad_value("not a minisign public key");
   }
   copy_to(&key.id, std::string_view(bytes).substr(2));
   copy_to(&key.point, std::string_view(bytes).substr(10));
@@ -99,12 +99,12 @@ Result<PublicKey> parse_public_key(std::string_view text) {
 Result<PublicKey> read_public_key(const std::string& key, Trust trust) {
   if (auto parsed = parse_public_key(key)) return *parsed;
   if (key.empty() || key[0] != '/') {
-    return invalid("\"" + key + "\" is neither a minisign public key nor an absolute path");
+    return bad_value("\"" + key + "\" is neither a minisign public key nor an absolute path");
   }
   const auto text = read_trusted_file(key, kMaxKeyFileBytes, trust);
   if (!text) return tl::unexpected<Error>(text.error());
   auto parsed = parse_public_key(*text);
-  if (!parsed) return invalid(key + ": " + parsed.error().message);
+  if (!parsed) return bad_value(key + ": " + parsed.error().message);
   return parsed;
 }
 
@@ -133,26 +133,27 @@ Result<void> verify_signature(std::string_view message, std::string_view signatu
   const std::string global = from_base64(global_line, part.size());
   if (!begins_with(comment, kUntrustedComment) || !begins_with(trusted, kTrustedComment) ||
       own.empty() || global.empty() || !signature.empty()) {
-    return invalid("not a minisign signature");
+    return bad_value("not a minisign signature");
   }
   trusted.remove_prefix(kTrustedComment.size());
   const std::string_view view = own;
   const std::string_view algorithm = view.substr(0, 2);
   if (algorithm != kAlgorithm && algorithm != kHashedAlgorithm) {
-    return invalid("a signature of an unknown kind");
+    return bad_value("a signature of an unknown kind");
   }
   copy_to(&id, view.substr(2));
   if (id != key.id) {
-    return invalid("signed with the key " + key_id_text(id) + ", not with " + key_id_text(key.id));
+    return bad_value("signed with the key " + key_id_text(id) + ", not with " +
+                     key_id_text(key.id));
   }
   const std::string_view of_message = view.substr(2 + id.size());
   const auto hash = prehash(message);
   const std::string_view what = algorithm == kHashedAlgorithm ? bytes_of(hash) : message;
   if (!is_signed(what, of_message, key)) {
-    return invalid("the signature of the key " + key_id_text(key.id) + " does not fit");
+    return bad_value("the signature of the key " + key_id_text(key.id) + " does not fit");
   }
   if (!is_signed(std::string(of_message).append(trusted), global, key)) {
-    return invalid("the signature's trusted comment was changed");
+    return bad_value("the signature's trusted comment was changed");
   }
   return {};
 }
