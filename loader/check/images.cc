@@ -438,9 +438,10 @@ ImageStore::Facts ImageStore::read(const std::string& relative, ImageKind kind, 
     shared = &shared_[key];
   }
   const std::lock_guard lock(shared->reading);
-  if (shared->facts == nullptr) shared->facts = read_opened(*file, relative, kind, max_bytes);
-  // An error names the path.
-  if (shared->facts->read_error) return read_opened(*file, relative, kind, max_bytes);
+  // An error names the path, so another path has its own.
+  if (shared->facts == nullptr || shared->facts->read_error) {
+    shared->facts = read_opened(*file, relative, kind, max_bytes);
+  }
   return shared->facts;
 }
 
