@@ -73,7 +73,7 @@ $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 # own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -t 600 -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 .PHONY: shadow-proof
 CHECKS ?= 10000000
 shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000
