@@ -426,7 +426,7 @@ ImageStore::Facts ImageStore::read(const std::string& relative, ImageKind kind, 
     return facts;
   }
   struct stat status {};
-  // A manifest lists paths.
+  // With a manifest, whether an image is signed depends on its path.
   if (manifest_ != nullptr || fstat(file->get(), &status) != 0) {
     return read_opened(*file, relative, kind, max_bytes);
   }

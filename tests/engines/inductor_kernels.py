@@ -258,7 +258,7 @@ def main():
     # vLLM combines kernels where that is measured to be faster, which kernels as small as these always are taken to be.
     torch._inductor.config.combo_kernels = torch._inductor.config.benchmark_combo_kernel = True
     torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
-    experts = define_experts()  # while it is kept
+    experts = define_experts()  # the op exists as long as this
     index = []
     for words in sys.argv[2:]:
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")

@@ -246,6 +246,12 @@ const Change kChanges[] = {
     {"AnImageOfAnotherSm",
      [](const TestFolder& f) { f.write(kImagePath, f.read(kOtherImagePath)); }, kSolutionPath,
      "image \"scale.sm_90.cubin\": not the file that was signed"},
+    {"AHardLinkToAnotherImage",
+     [](const TestFolder& f) {
+       f.remove(kImagePath);
+       std::filesystem::create_hard_link(f.path(kOtherImagePath), f.path(kImagePath));
+     },
+     kSolutionPath, "image \"scale.sm_90.cubin\": not the file that was signed"},
     {"AnImageWithItsHash",
      [](const TestFolder& f) {
        f.write(kImagePath, f.read(kImagePath) + "x");
