@@ -100,6 +100,19 @@ MODELS = (
     "5120:1e-6:27648:0:0:128:1:16384",  # Qwen2.5-32B
     *(f"8192:1e-5:28672:64:8:128:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
     "8192:1e-6:29568:0:0:128:1:16384",  # Qwen2.5-72B
+    # What one of several GPUs has.
+    *(f"2048:1e-6:0:{32 // n}:{4 // n}:128:{positions}:{tokens}:norms:part" for n in (2, 4) for positions in (40960, 262144)
+      for tokens in (16384, 8192)),  # Qwen3-30B-A3B
+    *(f"4096:1e-5:7168:16:4:128:{positions}:{tokens}:part" for positions in (4096, 8192, 32768, 131072) for tokens in (16384, 8192)),  # Llama-3, Mistral
+    *(f"4096:1e-5:3584:8:2:128:{positions}:{tokens}:part" for positions in (8192, 131072) for tokens in (16384, 8192)),
+    *(f"4096:1e-6:6144:16:4:128:40960:{tokens}:norms:part" for tokens in (16384, 8192)),  # Qwen3-8B
+    *(f"5120:1e-6:8704:20:4:128:40960:{tokens}:norms:part" for tokens in (16384, 8192)),  # Qwen3-14B
+    *(f"5120:1e-6:{25600 // n}:{64 // n}:{8 // n}:128:40960:{tokens}:norms:part" for n in (2, 4, 8) for tokens in (16384, 8192)),  # Qwen3-32B
+    *(f"5120:1e-6:{27648 // n}:{40 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4) for positions in (32768, 131072)
+      for tokens in (16384, 8192)),  # Qwen2.5-32B, R1-Distill-Qwen-32B
+    *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
+      for tokens in (16384, 8192)),  # Llama-3-70B
+    *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
 )
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 # Versions whose sampling is compiled: in between it is as in one of them.
@@ -434,10 +447,10 @@ def inductor():
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
-    for kind in ("add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum"):
+    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum"):
         norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
         write(f"inductor_{kind}", "hidden_size eps label codes", norms)
-        if not kind.endswith("copy"):
+        if kind not in ("rms_norm", "add_rms_norm_copy"):
             write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
     write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]
@@ -445,12 +458,16 @@ def inductor():
     slices = [((row, 0, q_heads, head, label(head)), of) for (row, q_heads, _, head), of in queries.items()]
     slices += [((row, head * q_heads, kv_heads, head, label(head)), of) for (row, q_heads, kv_heads, head), of in keys.items()]
     write("inductor_rope", "row first heads head_size label codes", sorted(slices))
+    # Where two models have rows of the same size, heads tell them apart.
+    together = {}
+    for sizes in sorted({*queries, *codes["rope_both"]}):
+        together[sizes] = label(sizes[-1]) if not any(sizes[::3] == other[::3] for other in together) else f"-q{sizes[1]}"
     write("inductor_rope_append", "row order query key q_heads kv_heads head_size label first_codes second_codes",
-          [((row, order, query, 1 - query, q_heads, kv_heads, head, label(head)),
+          [((row, order, query, 1 - query, q_heads, kv_heads, head, together[row, q_heads, kv_heads, head]),
             *((queries[row, q_heads, kv_heads, head], keys[row, q_heads, kv_heads, head])[::1 - 2 * query]))
            for row, q_heads, kv_heads, head in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
     write("inductor_rope_both_append", "row q_heads kv_heads head_size label codes",
-          [((*sizes, label(sizes[-1])), of) for sizes, of in sorted(codes["rope_both"].items())])
+          [((*sizes, together[sizes]), of) for sizes, of in sorted(codes["rope_both"].items())])
     normed = {kind: sorted(codes[f"qk_{kind}"].items()) for kind in ("rope_both", "rope_query", "norm_rope_query")}
     sums, of_key = codes["qk_sums"], lambda kind, sizes: codes[f"qk_{kind}_key"][sizes]
     write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps sums_codes codes",

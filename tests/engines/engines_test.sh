@@ -62,7 +62,7 @@ compiled_as() {  # $1: PyTorch's version, $2: vLLM's, $3: as many kernels at lea
 }
 compiled_as 2.11.0 0.25.0 43
 compiled_as 2.13.0 0.32.0 20
-compiled_as 2.14.0 0.33.0 24
+compiled_as 2.14.0 0.33.0 32
 
 # Between 0.10 and 0.20, of which there is no table, vLLM's activations had three booleans: which half is activated, then two more.
 symbols=$scratch/symbols

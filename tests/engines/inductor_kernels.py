@@ -1,12 +1,14 @@
-"""What torch.compile makes in vLLM's default mode between two attentions: norms of sums, silu·mul, rotary embedding. Needs no GPU.
+"""What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
+embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
 cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
 `reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
-whose router is in vLLM's op with them. norms: the heads of query and key are normed before it.
+whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. part: what one of several GPUs has of a model,
+which sums its embeddings, too, before they are normed.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
@@ -95,6 +97,13 @@ def norm_of_sum(x, residual, weight, eps):
     return (total * torch.rsqrt(variance + eps)).to(weight.dtype) * weight, kept
 
 
+def norm(x, weight, eps):
+    """Of the sum of all GPUs' embeddings; one alone norms the rows where it looks them up."""
+    of_rows = x.to(torch.float32)
+    variance = of_rows.pow(2).mean(dim=-1, keepdim=True)
+    return (of_rows * torch.rsqrt(variance + eps)).to(weight.dtype) * weight
+
+
 def norm_of_heads(x, weight, eps):
     heads = x.view(x.shape[0], -1, weight.shape[0]).to(torch.float32)
     variance = heads.pow(2).mean(dim=-1, keepdim=True)
@@ -145,10 +154,25 @@ def between_attentions(model, is_last):
     return run
 
 
-def generated_code(model, is_last):
+def tensor(*shape, dtype=torch.bfloat16):
+    return torch.empty(*shape, dtype=dtype, device="cuda")
+
+
+def inputs_of_norm(model):
+    """And which of them have the tokens."""
+    return [tensor(model["tokens"], model["hidden"]), tensor(model["hidden"])], (0,)
+
+
+def inputs_between(model):
     hidden, width, tokens, head = model["hidden"], model["width"], model["tokens"], model["head"]
     q_heads = model["q_heads"] or hidden // head
     row = head * (q_heads + 2 * model["kv_heads"])
+    return [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
+            tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
+            tensor(model["positions"], head)], (0, 1, 10)
+
+
+def generated_code(function, inputs_of, model):
     found = []
 
     def keep(graph):
@@ -159,14 +183,11 @@ def generated_code(model, is_last):
     GraphLowering.compile_to_module = GraphLowering._compile_to_module = keep
     torch._dynamo.reset()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        tensor = lambda *shape, dtype=torch.bfloat16: torch.empty(*shape, dtype=dtype, device="cuda")
-        inputs = [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
-                  tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
-                  tensor(model["positions"], head)]
-        for place in (0, 1, 10):  # what has the tokens
+        inputs, of_tokens = inputs_of(model)
+        for place in of_tokens:
             torch._dynamo.mark_dynamic(inputs[place], 0)
         try:
-            torch.compile(between_attentions(model, is_last), fullgraph=True)(*inputs)
+            torch.compile(function, fullgraph=True)(*inputs)
         except Exception as error:
             if not found:
                 raise error
@@ -204,15 +225,16 @@ def kind_of(name, source, model):
             of_heads += "_key" if reads_key in source else "_query"
         return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name
     if name.startswith(("triton_red", "triton_per")):
-        norms = {"in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", 0),
-                 "in_ptr0 in_ptr1 in_ptr2 out_ptr1 out_ptr2": ("add_rms_norm_copy", "moe_forward_0"), "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", 2),
-                 "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", 2)}
-        kind, number = norms.get(" ".join(pointers), (None, None))
+        norms = {"in_ptr0 in_ptr1 out_ptr1": ("rms_norm", "rms_norm_0"), "in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", "fused_add_rms_norm_0"),
+                 "in_ptr0 in_ptr1 in_ptr2 out_ptr1 out_ptr2": ("add_rms_norm_copy", "fused_add_rms_norm_moe_forward_0"),
+                 "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", "fused_add_rms_norm_2"),
+                 "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", "fused_add_rms_norm_2")}
+        kind, known_as = norms.get(" ".join(pointers), (None, None))
         if kind and not re.search(rf"(tmp\d+) = tmp\d+ \* tmp\d+\n(.*\n)*.*store\({pointers[-1] if kind != 'add2_rms_norm' else pointers[0]} \+ .*, \1, ", source):
             kind = None  # what is times the weight is the last output
         if kind == "add_rms_norm_copy" and not re.search(r"store\(out_ptr1( \+ .*,) (tmp\d+), .*\n.*store\(out_ptr2\1 \2, ", source):
             kind = None
-        return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_fused_add_rms_norm_{number}"
+        return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_{known_as}"
     if "silu" in name:
         return "silu_and_mul", {"width": model["width"]}, name
     sizes["positions"] = model["positions"]
@@ -228,6 +250,8 @@ def compile_kernels(text, model, out, index):
             raise ValueError(f"{name} is no kernel that is known here: {source}")
         stem = "-".join([kind, *(str(size) for size in sizes.values())])
         path = out / f"{stem}.py"
+        if path.exists() and path.read_text() == source:
+            continue
         path.write_text(source)
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
@@ -262,11 +286,13 @@ def main():
     index = []
     for words in sys.argv[2:]:
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
-        numbers = words.removesuffix(":norms").split(":")
+        numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
-        model["has_norms"] = words.endswith(":norms")
+        model["has_norms"] = "norms" in flags
+        if "part" in flags:
+            compile_kernels(generated_code(lambda *inputs: norm(*inputs, model["eps"]), inputs_of_norm, model), model, out, index)
         for is_last in (False, True):
-            compile_kernels(generated_code(model, is_last), model, out, index)
+            compile_kernels(generated_code(between_attentions(model, is_last), inputs_between, model), model, out, index)
     (out / "index.json").write_text(json.dumps(index, indent=1))
 
 

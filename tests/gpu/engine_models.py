@@ -49,10 +49,13 @@ def about(name):
 
 
 def fill(model, *_, **__):
-    """The engines' own random weights are so small that all tokens are about as likely."""
+    """The engines' own random weights are so small that all tokens are about as likely. Of tensor parallel ranks each has its part of
+    a weight, and the whole of a norm's."""
     import torch
-    torch.manual_seed(1234)
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    norms, rest = (torch.Generator("cuda").manual_seed(seed) for seed in (1234, 1235 + rank))
     for name, parameter in model.named_parameters():
-        mean, deviation = (1.0, 0.1) if "norm" in name else (0.0, 1.0 if "embed" in name else 0.02)
-        parameter.data.normal_(mean, deviation)
+        is_norm = "norm" in name
+        mean, deviation = (1.0, 0.1) if is_norm else (0.0, 1.0 if "embed" in name else 0.02)
+        parameter.data.normal_(mean, deviation, generator=norms if is_norm else rest)
     torch.cuda.synchronize()

@@ -17,11 +17,12 @@ import shares
 PREFILLS = 3  # timed one by one
 
 
-def move(where, build, pid=None):
-    """Moves a process, this one by default, with its captured graphs."""
-    done = subprocess.run([build / "bin/fibshim", "swap", where, "--pid", str(pid or os.getpid()), "--wait", "--json"], check=True,
+def move(where, build, pid=None, job=None):
+    """Moves a process, this one by default, or the ranks of a job, with their captured graphs. What is said of it, or of the rank with the most."""
+    whose = ["--job", job] if job else ["--pid", str(pid or os.getpid())]
+    done = subprocess.run([build / "bin/fibshim", "swap", where, *whose, "--wait", "--json"], check=True,
                           stdout=subprocess.PIPE, text=True, env={n: v for n, v in os.environ.items() if n != "LD_PRELOAD"})
-    return json.loads(done.stdout)["processes"][0]
+    return max(json.loads(done.stdout)["processes"], key=lambda process: process["graphs_moved"])
 
 
 def phase_of(batch, context=None):

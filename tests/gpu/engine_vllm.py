@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--tensor-parallel N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
-One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
+One process, or with --tensor-parallel the ranks of a job, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
 probabilities and decoded tokens lie from the engine's own; which families of kernels are not known, of which norms, activations, RoPE
 and KV writes must be; and at the end README's table, with --both of default mode and of eager. --apart: also a process without the shim. --record: the
@@ -40,13 +40,27 @@ DECODED_IN_CONTEXT = 64
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
 
 
-def profile(work):
-    """Microseconds of GPU time by kernel."""
+def start_profiler(worker):
     import torch
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
-        work()
-        torch.cuda.synchronize()
-    return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
+    worker.profiler_of_test = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+    worker.profiler_of_test.start()
+
+
+def stop_profiler(worker):
+    import torch
+    torch.cuda.synchronize()
+    worker.profiler_of_test.stop()
+    return {e.key: e.self_device_time_total for e in worker.profiler_of_test.key_averages() if e.self_device_time_total > 0}
+
+
+def profile(llm, work):
+    """Microseconds of GPU time by kernel, of all ranks together."""
+    llm.collective_rpc(start_profiler)
+    work()
+    times = collections.Counter()
+    for of_rank in llm.collective_rpc(stop_profiler):
+        times.update(of_rank)
+    return times
 
 
 def make_engine(layers, is_eager=False, contexts=(), model=engine_models.LLAMA, **more):
@@ -99,7 +113,7 @@ def child(args):
     import vllm
     from vllm import SamplingParams
     model = engine_models.mixtral(args.experts) if args.experts else engine_models.MODELS[args.model]
-    llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory)
+    llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory, tensor_parallel_size=args.tensor_parallel)
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
@@ -108,12 +122,13 @@ def child(args):
     salts = itertools.count()
     ways = ("--off", "--on") if is_shimmed else ("apart",)
     out = {way: {"moves": []} for way in ways}
-    out["about"] = {"engine": f"vLLM {vllm.__version__}", "gpu": torch.cuda.get_device_name(),
+    is_parallel = args.tensor_parallel > 1
+    out["about"] = {"engine": f"vLLM {vllm.__version__}", "gpu": torch.cuda.get_device_name() + (f", {args.tensor_parallel} ranks" if is_parallel else ""),
                     "model": f"Mixtral of {args.experts} experts" if args.experts else engine_models.about(args.model)}
 
     def go(way):
         if is_shimmed:
-            out[way]["moves"].append(move(way, args.build))
+            out[way]["moves"].append(move(way, args.build, job=os.environ.get("FIBSHIM_JOB") if is_parallel else None))
 
     def work(name, requests, decoded):
         if args.contexts and name == "prefill":  # never from the prefix cache
@@ -128,18 +143,18 @@ def child(args):
             llm.reset_prefix_cache()
         if not args.record:  # whose graphs are to run what the profiler sees
             out[way].update(tell(llm, asked, starts))
-    rates = engine_turns.rates(ways, phases, args.rounds, go, work)
+    rates = engine_turns.rates(ways, phases, args.rounds, go, work, is_in_thread=not is_parallel)
     for way in ways:
         go(way)
         for name, *rest in phases:
-            out[way][name] = {**rates[way][name], "kernels": {} if is_recorded else profile(lambda: work(name, *rest))}
+            out[way][name] = {**rates[way][name], "kernels": {} if is_recorded else profile(llm, lambda: work(name, *rest))}
     json.dump(out, open(args.child, "w"))
 
 
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--tokens", str(args.tokens), "--batches", ",".join(map(str, args.batches)),
+                 "--tensor-parallel", str(args.tensor_parallel), "--rounds", str(args.rounds), "--tokens", str(args.tokens), "--batches", ",".join(map(str, args.batches)),
                  "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory),
                  *(["--experts", str(args.experts)] if args.experts else ["--model", args.model]), *(["--eager"] if args.eager else []),
                  *(["--record"] if prefix and args.record else [])]
@@ -202,13 +217,16 @@ def run_mode(args, build, folders, ours, known):
     """Prints what a mode does; which engine and GPU that was, and its rows of README's table."""
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
-        result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
+        result = turn(args, build, {"FIBSHIM_STATS_DIR": stats, "FIBSHIM_JOB": "engine_vllm"},
                       [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
         text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
         if args.kernels:
             for by in ("definition", "pattern"):
                 subprocess.run([build / "bin/fibshim", "stats", "--by", by, "--dir", stats], check=True)
+        if args.tensor_parallel > 1:
+            done = subprocess.run([build / "bin/fibshim", "stats", "--diff", "--dir", stats], stdout=subprocess.PIPE, text=True)
+            print(f"{'FAIL' if done.returncode else 'PASS'} vllm.{mode}.ranks: run the same kernels" + (f":\n{done.stdout}" if done.returncode else ""))
     if args.apart:
         result.update(turn(args, build, {}, []))
     rows = engine_turns.report("vllm", mode, result, json.loads(text)["totals"], ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
@@ -226,6 +244,7 @@ def main():
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--model", choices=engine_models.MODELS, default="llama")
     kinds.add_argument("--experts", type=int, default=0)
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="processes with a GPU each")
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
     parser.add_argument("--tokens", type=int, default=128, help="decoded by each sequence in a turn, without --contexts")
     numbers = lambda text: [int(n) for n in text.split(",") if n]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What torch.compile makes in vLLM's default mode, beside what the folder `vllm` replaces it with, on the GPU.
 
-  tests/gpu/inductor.py BUILD [--keep FILE] [--out FILE] [KIND...]
+  tests/gpu/inductor.py BUILD [--only DEFINITION,...] [--keep FILE] [--out FILE] [KIND...]
 
 The kernels are those of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, launched by the driver as Inductor launches them. Both
 sides must be as near to float64, and ours may not be slower where its "when" holds. Of the configurations of a kernel the fastest counts, since
@@ -23,7 +23,7 @@ from solutions import Kernel, load_folder
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 JUDGED = (1, 3, 77, 1024)
-ALONE = ("add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "silu_and_mul", "rope_query", "rope_key")  # what is replaced by itself
+ALONE = ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "silu_and_mul", "rope_query", "rope_key")  # what is replaced by itself
 NOISE = 1.03  # what times of the same kernel differ by
 
 
@@ -37,7 +37,7 @@ class Case:
         if "norm" in kind:
             hidden = sizes["hidden_size"]
             self.definition = f"{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}"
-            inputs = [normal(rows, hidden) for _ in range(3 if kind.startswith("add2") else 2)]
+            inputs = [normal(rows, hidden) for _ in range({"rms": 1, "add": 2, "add2": 3}[kind.split("_")[0]])]
             weight = 1 + 0.2 * normal(hidden)
             self.outputs = [torch.empty_like(inputs[0]) for _ in range(2 if kind.endswith(("sum", "copy")) else 1)]
             if kind == "add2_rms_norm":  # in place, where the first was
@@ -45,7 +45,9 @@ class Case:
                 self.outputs = [inputs[0]]
             self.originals = [*inputs, weight, *(self.outputs if kind != "add2_rms_norm" else []), rows, hidden]
             self.arguments = dict(zip(("hidden_states", "first", "second"), inputs)) | {
-                "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "copy": self.outputs[0], "eps": sizes["eps"], "batch_size": rows}
+                "weight": weight, "output": self.outputs[-1], "sum": self.outputs[0], "copy": self.outputs[0], "eps": sizes["eps"], "batch_size": rows,
+                "weight_bias": 0.0, "rounds_before_weight": 0, "num_heads": 1, "head_stride": 0, "output_head_stride": 0, "token_stride": hidden,
+                "output_token_stride": hidden}
             self.axes, self.elements, self.moved = {"batch_size": rows}, [rows], 2 * rows * hidden * (len(inputs) + len(self.outputs))
             total = sum(one.double() for one in ([self.source, *inputs[1:]] if kind == "add2_rms_norm" else inputs))
             norm = total * (total.pow(2).mean(-1, keepdim=True) + sizes["eps"]).rsqrt() * weight.double()
@@ -112,11 +114,18 @@ def judge(report, version, kind, sizes, positions, originals, solution):
                              if not (mine <= 1.01 * his and his == his)]
 
 
-def time_all(version, kind, sizes, positions, originals, solution, kept, table, slower):
+def where_of_pattern(folder, kind, sizes):
+    """Which row counts of a norm its pattern leaves to torch.compile; others have all."""
+    if "norm" not in kind:
+        return []
+    return json.loads(next(folder.glob(f"patterns/vllm-inductor-{kind.replace('_', '-')}-h{sizes['hidden_size']}*.json")).read_text())["where"]
+
+
+def time_all(version, kind, sizes, positions, originals, solution, where, kept, table, slower):
     for rows in ROWS:
         case = Case(kind, sizes, positions, rows)
-        values = case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
-        holds = all(evaluate(when, values) for when in solution.launch_block.get("when", ()))
+        values = sizes | case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
+        holds = all(evaluate(one, values) for one in (*solution.launch_block.get("when", ()), *where))
         his = min(graph_us(lambda: original.launch(case), case.moved) for original in originals)
         us = graph_us(lambda: solution.launch(case.arguments, solution.launch_block.get("pdl", False)), case.moved)
         line = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}, {rows} rows: {us:.2f} us, Inductor's {his:.2f}{'' if holds else ' (not for so many)'}"
@@ -132,6 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("kinds", nargs="*", metavar="KIND")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="DEFINITION,...")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     args = parser.parse_intermixed_args()
@@ -152,8 +162,11 @@ def main():
                     ones.append(one)
         version = folder.name.split("-")[0]
         for (kind, sizes), (positions, ones) in groups.items():
-            sizes, originals = dict(sizes), [Original(folder, one) for one in ones]
-            solution = solutions.get(Case(kind, sizes, positions, 1).definition)
+            sizes = dict(sizes)
+            definition = Case(kind, sizes, positions, 1).definition
+            if args.only and definition not in args.only:
+                continue
+            originals, solution = [Original(folder, one) for one in ones], solutions.get(definition)
             if solution is None:
                 report.check(f"{version}: {kind} {sizes}", ["has no solution"])
                 continue
@@ -161,7 +174,8 @@ def main():
             if (version, solution.definition) in timed:
                 continue  # with another epsilon
             timed.add((version, solution.definition))
-            time_all(version, kind, sizes, positions, originals, solution, kept, table, slower)
+            where = where_of_pattern(args.build / "config/vllm", kind, sizes)
+            time_all(version, kind, sizes, positions, originals, solution, where, kept, table, slower)
     report.check("not slower", slower)
     return finish(report, args, kept, table)
 

@@ -142,6 +142,12 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
     run "vLLM, default mode, $model" "$python" "$here/engine_vllm.py" "$build" --model $model
   done
   run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager
+  if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
+    run "vLLM on two GPUs" "$python" "$here/engine_vllm.py" "$build" --tensor-parallel 2
+  else
+    echo "SKIP vLLM on two GPUs: there is one"
+    skipped=$((skipped + 1))
+  fi
   run "shadow checks under vLLM, default mode" "$python" "$here/vllm_shadow.py" "$build"
   run "shadow checks under vLLM, eager" "$python" "$here/vllm_shadow.py" "$build" --eager
   run "vLLM's tensors as workloads" "$python" "$here/vllm_workloads.py" "$build"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rewrites of vLLM's kernels on the GPU: the kernels of a vLLM wheel in captured graphs, alone, replaced one for one, and as one.
 
-  tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [--keep FILE] [WHAT...]
+  tests/gpu/vllm_rewrites.py BUILD KERNELS [--heads "Q,KV Q,KV..."] [--out FILE] [--keep FILE] [WHAT...]
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
 what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole; all,
@@ -107,7 +107,7 @@ class Silu(Fp8):
 
 class Heads:
     """Norms of the heads of query and key, their rotation, and the keys and values into a paged cache: four kernels."""
-    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8))
+    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (20, 4), (16, 2), (8, 1))
     dtypes = ("bfloat16",)
     rows = (1, 8, 32, 256, 512)
     most_that_differ = 0
@@ -196,7 +196,7 @@ class Heads:
 
 class Rotation(Heads):
     """The same without norms, as in vLLM's default mode: three kernels, of which Triton compiles two."""
-    sizes = ((12, 2), (16, 2), (24, 8), (28, 4), (32, 8), (40, 8), (64, 8))
+    sizes = ((12, 2), (16, 2), (24, 8), (28, 4), (32, 8), (40, 8), (64, 8), (16, 4), (8, 2), (32, 4), (8, 1), (20, 4), (10, 2))
     memory = {}
     kernel = None
 
@@ -246,7 +246,7 @@ class SmallRotation(Rotation):
 
 class Compiled(Heads):
     """With norms, by torch.compile's own kernels: sums of squares, norm and rotation of all heads."""
-    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 8))
+    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 8), (16, 4), (20, 4), (16, 2), (8, 1))
     most_that_differ = 1e-3
     eps = 1e-6
     memory = {}
@@ -476,6 +476,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("kernels", type=pathlib.Path)
     parser.add_argument("what", nargs="*")
+    parser.add_argument("--heads", help="only these: Q,KV Q,KV...")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -483,6 +484,10 @@ def main():
     parser.add_argument("--choose", help=argparse.SUPPRESS)
     args = parser.parse_intermixed_args()
     args.what = args.what or [what for what, (kind, _) in WHAT.items() if not issubclass(kind, Compiled) or (args.build / "inductor").exists()]
+    if args.heads:
+        wanted = {tuple(map(int, pair.split(","))) for pair in args.heads.split()}
+        for kind in {kind for kind, _ in WHAT.values() if issubclass(kind, Heads)}:
+            kind.sizes = tuple(size for size in kind.sizes if size in wanted)
     compiled = [WHAT[what][0] for what in args.what if issubclass(WHAT[what][0], Compiled)]
     if args.compile:
         Rotation.compile(args.compile)
@@ -508,7 +513,7 @@ def main():
             for solution in pathlib.Path(single, "solutions").glob(f"**/*{kind}*.json"):
                 solution.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
-        command = [sys.executable, __file__, str(args.build), str(args.kernels), *args.what]
+        command = [sys.executable, __file__, str(args.build), str(args.kernels), *args.what, *(["--heads", args.heads] if args.heads else [])]
         if compiled:
             chosen = pathlib.Path(folder, "chosen")
             subprocess.run([*command, "--choose", chosen], check=True)
