@@ -64,15 +64,15 @@ def told(kernels, graphs):
             "logprobs": [[-1.0, -2.0]], "decoded": [[[5, -0.1, -0.2]], [[7, -0.1, -0.2], [8, -0.3, -0.4]]]}
 
 
-def printed(profile, **more):
+def printed(profile, returncode=0, **more):
     ours = "fibshim_kernel"
     # As it comes from another process.
     side = json.loads(json.dumps({"--off": told(profile, 3), "--on": told({**profile, ours: 5.0}, 3),
                                   "about": {"engine": "vLLM 0.25.0", "gpu": "NVIDIA H200"}}))
     engine_vllm.turn = lambda *_: side
-    stats = types.SimpleNamespace(stdout='{"totals": {"hit": 3, "error": 0}}')
+    stats = types.SimpleNamespace(returncode=returncode, stdout='{"totals": {"hit": 3, "error": 0}}')
     engine_vllm.subprocess = types.SimpleNamespace(run=lambda *_, **__: stats, PIPE=None)
-    args = types.SimpleNamespace(**{"eager": False, "kernels": 3, "apart": False, "batches": [1], "contexts": [], "layers": 32, **more})
+    args = types.SimpleNamespace(**{"eager": False, "kernels": 3, "apart": False, "batches": [1], "contexts": [], "layers": 32, "tensor_parallel": 1, **more})
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         about, rows = engine_vllm.run_mode(args, build, folders, {ours}, known)
@@ -86,6 +86,8 @@ expect("| vLLM 0.25.0's wheel, Llama with rows of 4096, NVIDIA H200 |" in fine a
 expect(fine.count("; the host computes in 99 % of the time off, 99 % on\n") == 2, f"what decides:\n{fine}")
 expect("FAIL vllm.eager.decode1.known: " in printed(strange, eager=True), "an unknown norm fails nothing")
 expect("FAIL vllm.default.decode1: kernels of the folder ran" not in fine, "hits")
+expect(".ranks: " not in fine and "PASS vllm.default.ranks: " in printed(profile, tensor_parallel=2), "ranks are compared where there are several")
+expect("FAIL vllm.default.ranks: " in printed(profile, returncode=1, tensor_parallel=2), "ranks that differ fail")
 printed({})  # an empty profile is not the end of the run
 sys.exit("\n".join(problems) or 0)
 END
