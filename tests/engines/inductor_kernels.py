@@ -98,16 +98,13 @@ def norm_of_sum(x, residual, weight, eps):
 
 
 def norm(x, weight, eps):
-    """Of the sum of all GPUs' embeddings; one alone norms the rows where it looks them up."""
-    of_rows = x.to(torch.float32)
-    variance = of_rows.pow(2).mean(dim=-1, keepdim=True)
-    return (of_rows * torch.rsqrt(variance + eps)).to(weight.dtype) * weight
+    rows = x.to(torch.float32)
+    variance = rows.pow(2).mean(dim=-1, keepdim=True)
+    return (rows * torch.rsqrt(variance + eps)).to(weight.dtype) * weight
 
 
 def norm_of_heads(x, weight, eps):
-    heads = x.view(x.shape[0], -1, weight.shape[0]).to(torch.float32)
-    variance = heads.pow(2).mean(dim=-1, keepdim=True)
-    return ((heads * torch.rsqrt(variance + eps)).to(weight.dtype) * weight).view(x.shape)
+    return norm(x.view(x.shape[0], -1, weight.shape[0]), weight, eps).view(x.shape)
 
 
 def rotate(x, cos_sin):
@@ -289,7 +286,7 @@ def main():
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
         model["has_norms"] = "norms" in flags
-        if "part" in flags:
+        if "part" in flags:  # alone, a GPU norms the rows where it looks them up
             compile_kernels(generated_code(lambda *inputs: norm(*inputs, model["eps"]), inputs_of_norm, model), model, out, index)
         for is_last in (False, True):
             compile_kernels(generated_code(between_attentions(model, is_last), inputs_between, model), model, out, index)

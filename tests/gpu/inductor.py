@@ -4,7 +4,7 @@
   tests/gpu/inductor.py BUILD [--only DEFINITION,...] [--keep FILE] [--out FILE] [KIND...]
 
 The kernels are those of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, launched by the driver as Inductor launches them. Both
-sides must be as near to float64, and ours may not be slower where its "when" holds. Of the configurations of a kernel the fastest counts, since
+sides must be as near to float64, and ours may not be slower where its "when" and its pattern's "where" hold. Of the configurations of a kernel the fastest counts, since
 Inductor chooses so. Timed in replayed graphs, each kernel after the one before it has ended.
 """
 import argparse
