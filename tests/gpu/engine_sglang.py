@@ -121,9 +121,9 @@ def child(args):
 
 def turn(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        options = [word for name, value in args.options.items() for word in ("--option", f"{name}={json.dumps(value)}")]
         words = [*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--model", args.model, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), "--temperature", str(args.temperature), *options]
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), "--temperature", str(args.temperature),
+                 *engine_turns.option_words(args.options)]
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -132,14 +132,6 @@ def kernel_libraries():
     found = importlib.util.find_spec("sgl_kernel")
     return [path for place in (found.submodule_search_locations if found else ()) for glob in ("sm90/common_ops*.so", "flash_ops*.so")
             for path in sorted(pathlib.Path(place).glob(glob))]
-
-
-def option_of(text):
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def main():
@@ -152,10 +144,9 @@ def main():
     parser.add_argument("--temperature", type=float, default=0, help="of what is timed: sampled from the 40 likeliest tokens that make up 95 %%")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true", help="also a process without the shim")
-    parser.add_argument("--option", type=option_of, action="append", default=[])
+    engine_turns.add_option(parser)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.options = dict(args.option)
     if args.child:
         return child(args)
     folders = [args.build / "config" / name for name in FOLDERS]

@@ -3,6 +3,7 @@
 A side is what one way has told: of each phase "tokens_per_s", "all", "host_share" and "kernels" (microseconds by name); "moves"; "logprobs" of prompts;
 and "decoded", of each sequence the steps: token, its log probability, and the second's.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -15,6 +16,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines
 import shares
 
 PREFILLS = 3  # timed one by one
+
+
+class OptionAction(argparse.Action):
+    def __call__(self, parser, args, text, _=None):
+        name, _, value = text.partition("=")
+        try:
+            value = json.loads(value)
+        except ValueError:
+            pass
+        setattr(args, self.dest, {**getattr(args, self.dest), name: value})
+
+
+def add_option(parser):
+    """args.options: what the engine's own constructor is given besides, by name."""
+    parser.add_argument("--option", dest="options", metavar="NAME=VALUE", action=OptionAction, default={}, help="one of the engine's own")
+
+
+def option_words(options):
+    return [word for name, value in options.items() for word in ("--option", f"{name}={json.dumps(value)}")]
 
 
 def move(where, build, pid=None, job=None):
@@ -46,6 +66,7 @@ def rates(ways, phases, rounds, go, work, is_in_thread=True):
                     seconds, computed = time.perf_counter() - begun, time.thread_time() - computed
                     if turn > 0:
                         found[way][name].append((tokens / seconds, computed / seconds))
+                print(f"turn {turn} of {rounds}, {way}: {name}: {tokens / seconds:.1f} tokens/s", file=sys.stderr, flush=True)
     sides = {way: {name: [list(values) for values in zip(*timed)] for name, timed in phases.items()} for way, phases in found.items()}
     return {way: {name: {"tokens_per_s": statistics.median(rates), "all": rates, "host_share": statistics.median(shares) if is_in_thread else None}
                   for name, (rates, shares) in phases.items()} for way, phases in sides.items()}

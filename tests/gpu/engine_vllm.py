@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--tensor-parallel N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--tensor-parallel N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--option NAME=VALUE ...] [--apart | --record]
 
 One process, or with --tensor-parallel the ranks of a job, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
@@ -9,7 +9,8 @@ probabilities and decoded tokens lie from the engine's own; which families of ke
 and KV writes must be; and at the end README's table, with --both of default mode and of eager. --apart: also a process without the shim. --record: the
 second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
 a first one and a third, without the shim. Weights are random:
-kernels, shapes and times are the engine's own, the text is not. --experts: a Mixtral of so many, of which a token takes two.
+kernels, shapes and times are the engine's own, the text is not. --experts: a Mixtral of so many, of which a token takes two. --option: one of
+vLLM's own, such as async_scheduling=false.
 
 --contexts: sequences that end at these lengths, instead of prompts of 32 tokens. They are prefilled once, and vLLM's prefix cache holds them
 for all rounds, so that what is timed is decoding alone.
@@ -113,7 +114,8 @@ def child(args):
     import vllm
     from vllm import SamplingParams
     model = engine_models.mixtral(args.experts) if args.experts else engine_models.MODELS[args.model]
-    llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory, tensor_parallel_size=args.tensor_parallel)
+    llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory,
+                      tensor_parallel_size=args.tensor_parallel, **args.options)
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
@@ -157,7 +159,7 @@ def turn(args, build, environment, prefix):
                  "--tensor-parallel", str(args.tensor_parallel), "--rounds", str(args.rounds), "--tokens", str(args.tokens), "--batches", ",".join(map(str, args.batches)),
                  "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory),
                  *(["--experts", str(args.experts)] if args.experts else ["--model", args.model]), *(["--eager"] if args.eager else []),
-                 *(["--record"] if prefix and args.record else [])]
+                 *engine_turns.option_words(args.options), *(["--record"] if prefix and args.record else [])]
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -254,6 +256,7 @@ def main():
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
+    engine_turns.add_option(parser)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not all(81 <= context <= engine_models.LLAMA["max_position_embeddings"] for context in args.contexts):
