@@ -1,6 +1,7 @@
 #include "loader/check/choices.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "loader/compile/compile_expression.h"
@@ -43,6 +44,7 @@ class ChoiceMapper {
     for (const SolutionSpec* solution : solutions) {
       for (const MarkedExpression& clause : solution->when) collect(clause, definition, &places);
     }
+    add_multiples(solutions, &places);
     places_.assign(places.begin(), places.end());
     for (const SolutionSpec* solution : solutions) compile(*solution, definition);
   }
@@ -74,6 +76,33 @@ class ChoiceMapper {
     }
     for (const int64_t integer : clause.expression.integers()) {
       for (const int64_t divisor : divisors) add_places(integer / divisor, places);
+    }
+  }
+
+  // A clause such as "rows % 8 == 0" holds at places that no number of a clause is near: above each
+  // place the next multiple of each number in a clause with %, and of all of them.
+  static void add_multiples(const std::vector<const SolutionSpec*>& solutions,
+                            std::set<int64_t>* places) {
+    constexpr size_t kMostMultiples = 16;
+    std::set<int64_t> numbers;
+    for (const SolutionSpec* solution : solutions) {
+      for (const MarkedExpression& clause : solution->when) {
+        if (clause.text.text.find('%') == std::string::npos) continue;
+        for (const int64_t integer : clause.expression.integers()) {
+          if (integer > 1 && integer <= UINT16_MAX && numbers.size() < kMostMultiples)
+            numbers.insert(integer);
+        }
+      }
+    }
+    int64_t common = 1;
+    for (const int64_t number : numbers) {
+      const int64_t next = std::lcm(common, number);
+      if (next <= kLargestAxis) common = next;
+    }
+    if (common > 1) numbers.insert(common);
+    const std::set<int64_t> before = *places;
+    for (const int64_t place : before) {
+      for (const int64_t number : numbers) add_places((place / number + 1) * number, places);
     }
   }
 

@@ -59,14 +59,23 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
   }
   // An entry that cannot be read serves no GPU, but does not affect the other entries.
   std::string memory;
+  uint64_t budget = kMaxImageBytes;  // of all entries together: a few bytes may unpack to that
   for (size_t i = 0; i < fatbin->entries.size(); ++i) {
     const FatbinEntry& entry = fatbin->entries[i];
     if (entry.kind == FatbinEntryKind::other) {
       facts->has_unreadable_entries = true;
       continue;
     }
-    const auto read = read_entry(entry, &memory, facts);
-    if (read) continue;
+    const uint64_t raw_bytes =
+        entry.compression == FatbinCompression::none ? entry.stored_bytes : entry.raw_bytes;
+    const bool is_affordable = raw_bytes <= budget;
+    const Result<void> read =
+        is_affordable ? read_entry(entry, &memory, facts)
+                      : fail(ErrorCode::invalid_image, "the entries unpack to too many bytes");
+    if (read) {
+      budget -= raw_bytes;
+      continue;
+    }
     const std::string problem = "entry " + std::to_string(i) + " (sm_" + std::to_string(entry.sm) +
                                 ") cannot be read: " + read.error().message;
     if (++facts->bad_entry_count <= kMostBadEntriesTold) {

@@ -73,7 +73,7 @@ class Binder {
       if (!axis.is_const) continue;
       fixed.emplace(axis.name, axis.value);
       const PatternValue* const value = pattern_.find_value(axis.name);
-      if (value == nullptr || !value->is_axis) continue;
+      if (value == nullptr) continue;
       const PatternSpec::Pin pin = pattern_.pin_of(axis.name);
       std::optional<int64_t> known = pin.value;
       if (!value->expression && value->source.kind == Source::Kind::integer) {
@@ -84,7 +84,7 @@ class Binder {
                "the pattern's " + in_quotes(axis.name) + " is " + std::to_string(*known) +
                    ", but definition " + in_quotes(definition_.name.name) + " says " +
                    std::to_string(axis.value));
-      } else if (!known && !pin.is_pinned && !pattern_.is_tied_to_name(axis.name)) {
+      } else if (!known && !is_known_by_another_name(*value)) {
         diagnostics_->add(Rule::unpinned_axis, value->mark,
                           pair_text() + ": the definition fixes " + in_quotes(axis.name) + " to " +
                               std::to_string(axis.value) +
@@ -98,6 +98,19 @@ class Binder {
              "the axes of definition " + in_quotes(definition_.name.name) +
                  " have other values than the name gives them");
     }
+  }
+
+  // True if the name or a "where" says what the value is, or another one that is read from the same place.
+  bool is_known_by_another_name(const PatternValue& value) const {
+    return std::ranges::any_of(pattern_.values, [&](const PatternValue& other) {
+      const bool is_same =
+          other.name == value.name ||
+          (!other.expression && !value.expression && other.source.kind == value.source.kind &&
+           other.source.type == value.source.type && other.source.index == value.source.index &&
+           other.source.offset == value.source.offset);
+      return is_same &&
+             (pattern_.pin_of(other.name).is_pinned || pattern_.is_tied_to_name(other.name));
+    });
   }
 
   void check_dtypes() {

@@ -432,7 +432,11 @@ void Expression::note_equality(const Node& left, const Node& right) {
   if (name.kind == Kind::name && value.kind == Kind::integer) {
     pins_.push_back({name.name, true, value.integer});
   } else if (name.kind == Kind::name && value.kind == Kind::floating) {
-    pins_.push_back({name.name, false, 0});
+    // `n == 64.0` allows one integer, as `n == 64` does.
+    constexpr double kExact = 9007199254740992;  // 2^53
+    const double number = value.floating;
+    const bool is_integer = std::abs(number) <= kExact && number == std::trunc(number);
+    pins_.push_back({name.name, is_integer, is_integer ? static_cast<int64_t>(number) : 0});
   }
   if (is_name) equalities_.push_back({left.name, names_below(right)});
   if (right.kind == Kind::name) equalities_.push_back({right.name, names_below(left)});

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -163,7 +164,9 @@ class Sections {
 
   // Appends what the symbol stands for. Leaves out its index in the table, which debug sections
   // change, and a variable's offset in its section, which paths change.
-  bool append_symbol(const Elf64_Shdr& table, uint64_t index, std::string* out) const {
+  // `target`: the section that is relocated.
+  bool append_symbol(const Elf64_Shdr& table, uint64_t index, uint32_t target,
+                     std::string* out) const {
     Elf64_Sym symbol;
     if (!read_symbol(table, index, &symbol)) return false;
     if (const auto content = variable(symbol)) {
@@ -173,6 +176,10 @@ class Sections {
     } else {
       append(out, symbol.st_value);
       append(out, symbol.st_size);
+      // Which of several functions is called: many have the same size.
+      const bool is_other = ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
+                            symbol.st_shndx < all_.size() && symbol.st_shndx != target;
+      if (is_other) append(out, code_of(symbol.st_shndx));
     }
     return true;
   }
@@ -180,8 +187,16 @@ class Sections {
  private:
   Reader reader_;
   Elf64_Ehdr header_;
+  // Each section is hashed once, however many relocations lead to it.
+  ImageHash code_of(uint16_t section) const {
+    const auto [at, is_new] = codes_.emplace(section, ImageHash{});
+    if (is_new) at->second = hash_of(bytes_of(all_[section]).value_or(""));
+    return at->second;
+  }
+
   std::vector<Elf64_Shdr> all_;
   std::string_view names_;
+  mutable std::map<uint16_t, ImageHash> codes_;
 };
 
 bool append_relocations(const Sections& sections, const Elf64_Shdr& section, std::string* out) {
@@ -196,7 +211,9 @@ bool append_relocations(const Sections& sections, const Elf64_Shdr& section, std
     append(out, relocation.r_offset);
     append(out, ELF64_R_TYPE(relocation.r_info));
     append(out, relocation.r_addend);
-    if (!sections.append_symbol(symbols, ELF64_R_SYM(relocation.r_info), out)) return false;
+    if (!sections.append_symbol(symbols, ELF64_R_SYM(relocation.r_info), section.sh_info, out)) {
+      return false;
+    }
   }
   return true;
 }
@@ -252,8 +269,9 @@ std::string_view owner_of(std::string_view section, int kind) {
 std::optional<ImageHash> hash_cubin(std::string_view image, std::string_view kernel) {
   Sections sections(image);
   if (!sections.read()) return std::nullopt;
-  const auto others =
-      kernel.empty() ? std::set<std::string_view>() : other_kernels(sections, kernel);
+  const auto others = other_kernels(sections, kernel);  // of no kernel: all
+  // One kernel's name may change; of several, the names say whose code is which.
+  const bool has_names = kernel.empty() && others.size() > 1;
   bool has_code = false;
   std::vector<ImageHash> hashes;
   std::string digest;
@@ -265,11 +283,12 @@ std::optional<ImageHash> hash_cubin(std::string_view image, std::string_view ker
     const std::string_view name = sections.name_of(target);
     const int kind = kind_of(name);
     if (kind < 0 || (name == kVariables && !is_relocations)) continue;
-    if (!others.empty() && others.count(owner_of(name, kind)) != 0) continue;
+    if (!kernel.empty() && others.count(owner_of(name, kind)) != 0) continue;
     has_code |= kind == kCode && (kernel.empty() || owner_of(name, kind) == kernel);
     digest.clear();
     append(&digest, kind);
     append(&digest, is_relocations);
+    if (has_names && others.count(owner_of(name, kind)) != 0) digest += owner_of(name, kind);
     const bool is_whole = is_relocations ? append_relocations(sections, section, &digest)
                                          : append_section(sections, section, kind, &digest);
     if (!is_whole) return std::nullopt;

@@ -210,7 +210,7 @@ bool can_afford(const char* name, size_t* budget) {
 // True for the sections that read_cubin() reads record by record.
 bool is_parsed(const GElf_Shdr& header, std::string_view name) {
   return header.sh_type == SHT_SYMTAB || header.sh_type == kSectionInfo ||
-         header.sh_type == kSectionCompat || name == ".nv.compat";
+         header.sh_type == kSectionCompat || name == ".nv.compat" || name.starts_with(".text.");
 }
 
 // Requires that `bytes` passed check_header(). Returns only sections that lie within `bytes`. From

@@ -7,6 +7,8 @@
 namespace fibshim {
 namespace {
 
+constexpr size_t kMaxPtxKernels = 1 << 16;
+
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 bool is_word_char(char c) {
@@ -89,6 +91,7 @@ Result<PtxInfo> read_ptx(std::string_view bytes) {
       std::string_view name = words.next();
       size_t length = 0;
       while (length < name.size() && is_word_char(name[length])) ++length;
+      if (info.kernels.size() == kMaxPtxKernels) return invalid("PTX with too many kernels");
       if (length == 0) return invalid("PTX with an .entry that has no name");
       info.kernels.emplace_back(name.substr(0, length));
       info.param_counts.push_back(words.count_params(name.size() - length));

@@ -56,14 +56,14 @@ bool clears_deepbind() {
   return value != nullptr && strcasecmp(value, "clear") == 0;
 }
 
-OnError on_error_of(SolutionOnError of_definition) {
+OnError on_error_of(SolutionOnError of_definition, OnError of_folder) {
   if (g_settings.is_set[static_cast<size_t>(SettingId::on_error)]) return on_error();
   switch (of_definition) {
     case SolutionOnError::unset: break;
     case SolutionOnError::fail: return OnError::fail;
     case SolutionOnError::fallback: return OnError::fallback;
   }
-  return on_error();
+  return of_folder;
 }
 
 bool counts_devices_apart() {

@@ -59,8 +59,8 @@ extern std::atomic<OnError> g_on_error;
 inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }
 inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
 // Returns the value for one solution: the environment's, else the folder's for its definition, else
-// on_error().
-OnError on_error_of(SolutionOnError of_definition);
+// `of_folder`, its generation's.
+OnError on_error_of(SolutionOnError of_definition, OnError of_folder);
 bool counts_devices_apart();
 uint32_t quarantine_limit();  // 0: none
 // Like on_error_of(). N if one of N launches is checked, or 0; and what a mismatch does.

@@ -14,6 +14,7 @@ namespace fibshim {
 namespace {
 
 void set_solution(Variant* variant, size_t index, uint32_t solution) {
+  if (index >= variant->nodes.count()) return;  // there was no memory for its nodes
   variant->nodes[index].solution = solution;
   if (wants_shadow()) find_sample_interval(variant);
 }
@@ -173,6 +174,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   });
   bool is_done = true;
   for_each_variant([&](Variant* variant) {
+    if (index >= variant->nodes.count()) return;  // there was no memory for its nodes
     // The driver does not document early edges of a disabled node.
     const NodeShape& shape = variant->nodes[index].shape;
     is_done =

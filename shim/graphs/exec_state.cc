@@ -120,7 +120,7 @@ void run_host_exec(Exec* exec, GraphReason reason) {
   const Variant* const running = exec->running.load(std::memory_order_relaxed);
   Block<CounterIndex> counters;
   Variant* variant = nullptr;
-  if (counters.allocate(exec->nodes.count())) {
+  if (running->nodes.count() == exec->nodes.count() && counters.allocate(exec->nodes.count())) {
     for (size_t i = 0; i < counters.count(); ++i) {
       const CounterIndex counter = running->nodes[i].counter;
       counters[i] = counter == kNoCounter ? kNoCounter : keep_original(counter, reason);

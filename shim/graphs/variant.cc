@@ -125,6 +125,7 @@ void end_variant_graph(Variant* variant) {
 }
 
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled) {
+  if (index >= variant->nodes.count()) return false;  // there was no memory for its nodes
   VariantNode& node = variant->nodes[index];
   if (!is_disabled) (void)change_run(variant, node.counter, -1);
   const bool is_fine = is_disabled || change_run(variant, counter, 1);
@@ -133,6 +134,7 @@ bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is
 }
 
 void switch_node(Variant* variant, size_t index, bool is_disabled) {
+  if (index >= variant->nodes.count()) return;  // there was no memory for its nodes
   VariantNode& node = variant->nodes[index];
   if (!change_run(variant, node.counter, is_disabled ? -1 : 1)) node.counter = kNoCounter;
 }

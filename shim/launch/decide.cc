@@ -131,7 +131,7 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
   add_image(out->series, replacement.image);
   record_shape(*out, own);
   if (solution != nullptr) {
-    out->on_error = on_error_of(solution->on_error);
+    out->on_error = on_error_of(solution->on_error, candidate.generation->on_error);
     record_solution(out->series, snapshot, *solution);
     out->is_quarantined = is_series_quarantined(out->series);
     if (out->is_quarantined != 0) out->way = Way::slow;

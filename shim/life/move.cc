@@ -79,7 +79,8 @@ Generation* prepare_generation(bool is_off, const char* path, Faults faults,
     close_snapshot(snapshot);
     return nullptr;
   }
-  Generation* const next = make_generation(snapshot, mode, g_watch.number + 1);
+  Generation* const next =
+      make_generation(snapshot, mode, on_error_with(*snapshot), g_watch.number + 1);
   if (next == nullptr) {
     snprintf(message, sizeof message, "no memory for %u solutions", snapshot->solutions.count);
     close_snapshot(snapshot);

@@ -207,10 +207,13 @@ Mode mode_with(const Snapshot& snapshot) {
   return choice_with(snapshot, SettingId::mode, mode(), Mode::apply);
 }
 
+OnError on_error_with(const Snapshot& snapshot) {
+  return choice_with(snapshot, SettingId::on_error, on_error(), OnError::fail);
+}
+
 void apply_settings_of_next(const Snapshot& snapshot, Mode mode) {
   g_mode.store(mode, std::memory_order_relaxed);
-  g_on_error.store(choice_with(snapshot, SettingId::on_error, on_error(), OnError::fail),
-                   std::memory_order_relaxed);
+  g_on_error.store(on_error_with(snapshot), std::memory_order_relaxed);
   g_settings.log_level.store(choice_with(snapshot, SettingId::log, log_level(), LogLevel::warn),
                              std::memory_order_relaxed);
   g_settings.on_mismatch.store(choice_with(snapshot, SettingId::on_mismatch,

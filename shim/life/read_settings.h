@@ -15,8 +15,9 @@ void read_settings();
 // Applies the folder's settings that the environment does not set. Called by runtime.cc afterwards.
 void apply_folder_settings(const Snapshot& snapshot);
 
-// Returns the mode of a process that moves to this folder.
+// Return the mode of a process that moves to this folder, and what errors of its solutions do.
 Mode mode_with(const Snapshot& snapshot);
+OnError on_error_with(const Snapshot& snapshot);
 
 // Applies those of a next folder's settings that can change while the process runs: the mode, the
 // effect of errors and mismatches, the log level, quarantine and shadow checks. The log file and

@@ -132,7 +132,7 @@ Generation* start(const Libraries& libraries) {
   if (recorder != nullptr) start_recording(*recorder, *snapshot);
   seed_samples();
   if (libraries.shadow != nullptr) start_shadow(*libraries.shadow);
-  Generation* const generation = make_generation(snapshot, mode(), 1);
+  Generation* const generation = make_generation(snapshot, mode(), on_error(), 1);
   if (generation == nullptr) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
                 snapshot->solutions.count);

@@ -36,7 +36,8 @@ const Generation* current_generation() { return g_current.load(std::memory_order
 
 Generation* exchange_generation(Generation* next) { return g_current.exchange(next); }
 
-Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number) {
+Generation* make_generation(const Snapshot* snapshot, Mode mode, OnError on_error,
+                            uint64_t number) {
   auto* const generation = static_cast<Generation*>(g_pool.allocate(sizeof(Generation)));
   auto* const solutions = static_cast<LoadedSolution*>(g_pool.allocate(solutions_bytes(*snapshot)));
   if (generation == nullptr || solutions == nullptr) {
@@ -44,7 +45,7 @@ Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number
     g_pool.release(solutions, solutions_bytes(*snapshot));
     return nullptr;
   }
-  *generation = {snapshot, number, 0, mode, solutions, nullptr};
+  *generation = {snapshot, number, 0, mode, on_error, solutions, nullptr};
   return generation;
 }
 

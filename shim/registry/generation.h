@@ -30,6 +30,7 @@ struct Generation {
   uint64_t number;            // from 1 on
   uint32_t config;            // its index in the counters file
   Mode mode;                  // off: no pattern is known
+  OnError on_error;           // where neither the environment nor the definition says more
   LoadedSolution* solutions;  // one for each solution of the snapshot
   Generation* next;           // in a list, once it is retired
 
@@ -45,7 +46,7 @@ inline bool has_generation() { return current_generation() != nullptr; }
 Generation* exchange_generation(Generation* next);
 
 // Makes a generation, which takes ownership of the snapshot. Null: no memory; the caller keeps it.
-Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number);
+Generation* make_generation(const Snapshot* snapshot, Mode mode, OnError on_error, uint64_t number);
 
 // Closes the snapshot of a generation that has no reader left.
 void end_generation(Generation* generation);

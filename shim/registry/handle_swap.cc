@@ -126,24 +126,42 @@ class Successors {
   HandleTable* table_ = nullptr;
 };
 
-// Requires g_lock. Puts the successors, and the old entries that have none, into `table` and the
-// owners' lists. Retires the entries that were replaced.
+// The same handle without a record. Null: no memory.
+HandleEntry* bare_copy(const HandleEntry& old) {
+  HandleEntry* const entry =
+      make_entry({reinterpret_cast<const void*>(old.handle), old.kind, old.owner, old.image_owner,
+                  old.context, old.record->symbol, nullptr, 0, 0, 0, 0});
+  if (entry != nullptr) entry->name_hash = old.name_hash;
+  return entry;
+}
+
+// Requires g_lock. Puts the successors into `table` and the owners' lists, and of entries without
+// one what belongs to no generation. Retires all that had a record.
 void move_entries(Successors* successors, const Generation& next, HandleTable* table) {
   g_owners.for_each([&](Owner* owner) {
-    for (HandleEntry** at = &owner->first; *at != nullptr; at = &(*at)->next_of_owner) {
+    for (HandleEntry** at = &owner->first; *at != nullptr;) {
       HandleEntry* const old = *at;
-      HandleEntry* const made = old->record == nullptr ? nullptr : successors->remove(old);
-      uintptr_t value = reinterpret_cast<uintptr_t>(old);
-      if (made != nullptr) {
-        made->next_of_owner = old->next_of_owner;
-        *at = made;
-        value = value_of(made);
+      HandleEntry* entry = old;
+      // Without patterns no kernel is tracked, and no launch needs the slow side.
+      uintptr_t mark = next.knows_patterns() ? kUnmatched : kUntracked;
+      bool is_matched = false;
+      if (old->record != nullptr) {
+        entry = successors->remove(old);
+        is_matched = entry != nullptr;
+        if (!is_matched) {
+          entry = bare_copy(*old);
+          mark = kUnmatched;
+        }
+        *at = old->next_of_owner;
         retire(old);
-      } else {
-        // Without patterns no kernel is tracked, and no launch needs the slow side.
-        value |= old->record == nullptr && !next.knows_patterns() ? kUntracked : kUnmatched;
+        if (entry == nullptr) continue;  // no memory: the handle is not known any more
+        entry->next_of_owner = *at;
+        *at = entry;
       }
-      slot_in(table, (*at)->handle)->value.store(value, std::memory_order_relaxed);
+      slot_in(table, entry->handle)
+          ->value.store(is_matched ? value_of(entry) : reinterpret_cast<uintptr_t>(entry) | mark,
+                        std::memory_order_relaxed);
+      at = &entry->next_of_owner;
     }
     return true;
   });

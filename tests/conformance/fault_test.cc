@@ -121,6 +121,14 @@ TEST(Limits, NoMemoryLeft) {
   }
 }
 
+TEST(Limits, AnExecWithoutMemoryForItsNodesIsChanged) {
+  if (is_real_driver()) GTEST_SKIP() << kNotForARealDriver;
+  for (const char* change : {"set", "switch"}) {
+    SCOPED_TRACE(change);
+    HostRun({"conform", "exec_without_memory", change}).expect_holds_with_faults();
+  }
+}
+
 TEST(Limits, NoDescriptorsLeft) {
   if (is_real_driver()) GTEST_SKIP() << kNotForARealDriver;
   for (int count = 0; count <= 5; ++count) {

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 // "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "none" has no pattern for
-// conform_step; "bad" is refused; the images of "torn" are not those that it names, the ones of "fresh" are in no other
+// conform_step; "lenient" is "b" with fallbacks for errors; "bad" is refused; the images of "torn" are not those that it names, the ones of "fresh" are in no other
 // folder; "link" leads to "a".
 std::string make_swap_folders() {
   std::string root = make_temporary_dir();
@@ -47,6 +47,8 @@ std::string make_swap_folders() {
   fs::remove(root + "/b/patterns/conform-join.json");
   fs::remove(root + "/none/patterns/conform-step.json");
   std::ofstream(root + "/bad/patterns/conform-step.json") << "{\n  \"label\": nothing\n}\n";
+  fs::copy(root + "/b", root + "/lenient", fs::copy_options::recursive);
+  std::ofstream(root + "/lenient/fibshim.json") << R"({"on_error": "fallback"})";
   fs::create_symlink("a", root + "/link");
   return root;
 }
@@ -93,6 +95,7 @@ const Move kMoves[] = {
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
     {"AndHandOut", "swap_and_hand_out", 0, true, nullptr, "seed=1,slow=1000,pause=4000"},
+    {"AndOnError", "swap_and_on_error", 1, false, "it makes driver calls fail"},
     {"DecidedForAnother", "swap_decided_for_another"},
     {"AndFork", "swap_and_fork", 1},
     {"WhileForking", "swap_while_forking", 50},
@@ -121,7 +124,10 @@ TEST_P(Swap, Holds) {
   const std::string folders = make_swap_folders();
   const HostRun run(
       {"conform", row.words, folders},
-      {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}, {"SIMCUDA_CHAOS", row.chaos}},
+      {{"FIBSHIM_CONFIG", folders + "/link"},
+       {"SIMCUDA_LOG", ""},
+       {"SIMCUDA_CHAOS", row.chaos},
+       {"MALLOC_PERTURB_", "165"}},  // what is used after it was freed is not what it was
       shim_path(), 120);
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;
   run.expect_holds(row.messages);

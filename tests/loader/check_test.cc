@@ -186,6 +186,11 @@ const Fault kFaults[] = {
      "solutions/me/scale_n64.json:13:29", "refused-argument"},
     {"OtherConstantAxis", kDefinitionPath, R"("value": 64)", R"("value": 32)",
      "patterns/engine-scale.json:19:17", "refused-axis"},
+    {"OtherConstantAxisAsAFloat", kPatternPath, R"("factor == 0.1"],
+  "definition": "scale_n{n}")",
+     R"("factor == 0.1", "n == 32.0"],
+  "definition": "scale_n64")",
+     "9:10", "refused-axis"},
     {"UnpinnedAxis", kPatternPath, "scale_n{n}", "scale_n64", "9:10", "unpinned-axis"},
     {"UnreachableSolution", kPatternPath, "scale_n{n}", "scale_m{n}",
      "solutions/me/scale_n64.json:3:17", "unreachable-solution"},
@@ -965,8 +970,20 @@ TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
   EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::broken);
 }
 
-// Checks the valid solution with only a fatbin of a cubin and PTX, whose entries of these kinds are
-// damaged.
+// Checks the valid solution with only this fatbin.
+CheckReport check_with_fatbin(const std::string& bytes) {
+  const TestFolder folder;
+  folder.write("solutions/me/scale.fatbin", bytes);
+  std::string solution = kSolution;
+  const size_t begin = solution.find("      {\"path\"");
+  const size_t end = solution.find("    ],");
+  solution.replace(begin, end - begin,
+                   R"({"path": "scale.fatbin", "sha256": ")" + sha256_hex(sha256(bytes)) + "\"}\n");
+  folder.write_solution(solution);
+  return check(folder);
+}
+
+// With a fatbin of a cubin and PTX, whose entries of these kinds are damaged.
 CheckReport check_with_damaged_entries(const std::string& image,
                                        const std::set<FatbinEntryKind>& kinds) {
   std::string bytes = test_image(image);
@@ -979,15 +996,7 @@ CheckReport check_with_damaged_entries(const std::string& image,
     }
   }
   for (const size_t place : places) bytes.replace(place, 16, 16, '#');
-  const TestFolder folder;
-  folder.write("solutions/me/scale.fatbin", bytes);
-  std::string solution = kSolution;
-  const size_t begin = solution.find("      {\"path\"");
-  const size_t end = solution.find("    ],");
-  solution.replace(begin, end - begin,
-                   R"({"path": "scale.fatbin", "sha256": ")" + sha256_hex(sha256(bytes)) + "\"}\n");
-  folder.write_solution(solution);
-  return check(folder);
+  return check_with_fatbin(bytes);
 }
 
 TEST(Check, ABadEntryOfAFatbinIsToldAndTheOthersServe) {
@@ -1020,6 +1029,22 @@ TEST(Check, ABadEntryOfAFatbinIsToldAndTheOthersServe) {
     EXPECT_CONTAINS(lines_of(none, Rule::image_invalid), "; entry 1 (sm_90) cannot be read: ");
     EXPECT_EQ(lines_of(none, Rule::unreadable_entry), "");
   }
+}
+
+TEST(Check, TheEntriesOfAFatbinShareOneLimit) {
+  std::string bytes = test_image("compressed.fatbin");
+  const auto fatbin = read_fatbin(bytes);
+  ASSERT_TRUE(fatbin);
+  ASSERT_EQ(fatbin->entries.size(), 2u);
+  // The last entry alone is as large as an image may be. Its header ends with its size.
+  const auto header_end = static_cast<size_t>(fatbin->entries[1].payload.data() - bytes.data());
+  const uint64_t size = kMaxImageBytes;
+  memcpy(bytes.data() + header_end - sizeof size, &size, sizeof size);
+  const CheckReport report = check_with_fatbin(bytes);
+  EXPECT_CONTAINS(lines_of(report, Rule::unreadable_entry),
+                  "entry 1 (sm_90) cannot be read: the entries unpack to too many bytes")
+      << all_of(report);
+  EXPECT_EQ(report.ready_binding_count, 1u);
 }
 
 TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
@@ -1169,6 +1194,21 @@ TEST(Check, RefusesAGeometryThatThePatternMakesImpossible) {
   const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::refused_expression), "grid x is 0") << all_of(report);
   EXPECT_NE(report.snapshot, nullptr);
+}
+
+TEST(Check, ComparesAConstantAxisThatThePatternReadsAsAnArgument) {
+  const TestFolder folder(kPatternPath, "\"n\": {\"arg\": 2, \"type\": \"int32\"},\n", "");
+  folder.change(kPatternPath, "\"factor\": {",
+                "\"n\": {\"arg\": 2, \"type\": \"int32\"},\n    \"factor\": {");
+  folder.change(kPatternPath, "scale_n{n}", "scale_n64");
+  const std::string place = folder.path(kPatternPath) + ":14:10: warning: ";
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::unpinned_axis), place);
+  folder.change(kPatternPath, "\"x != 0\"", "\"x != 0\", \"n == 32\"");
+  const CheckReport report = check(folder);
+  EXPECT_CONTAINS(lines_of(report, Rule::refused_axis), place) << all_of(report);
+  EXPECT_EQ(report.refused_binding_count, 1u);
+  folder.change(kPatternPath, "\"n == 32\"", "\"n == 64\"");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, WarnsOfADroppedScalarUnlessItIsPinned) {

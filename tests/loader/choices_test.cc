@@ -34,6 +34,8 @@ TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
       {R"("benefit": 1,)", "", ""},
       {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows * n >= 6400"],)", "rows is 100"},
       {R"("when": ["rows % 2 == 0"],)", R"("when": ["rows % 2 == 1"],)", ""},
+      {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows % 12 == 0"],)", "rows is 24"},
+      {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows > 100"],)", "rows is 104"},
       {R"("when": ["rows > 3", "rows < 9"],)", R"("when": ["rows == 8 || rows == 20"],)",
        "rows is 8"},
   };

@@ -261,14 +261,17 @@ TEST(Cubin, TakesWorkAndMemoryInProportionToItsSize) {
     ASSERT_FALSE(cubin);
     EXPECT_CONTAINS(cubin.error().message, "names overlap");
   }
-  std::string image = cubin_of_shared_names(0, 2, 100);
-  for (const size_t section : {3, 4}) {  // both cover the whole file
-    const Elf64_Shdr whole{0, 0x70000000, 0, 0, 0, image.size(), 0, 0, 1, 0};
-    memcpy(image.data() + sizeof(Elf64_Ehdr) + section * sizeof whole, &whole, sizeof whole);
+  for (const uint32_t type : {0x70000000, SHT_PROGBITS}) {  // records, code
+    std::string image = cubin_of_shared_names(0, 2, 100);
+    if (type == SHT_PROGBITS) image.replace(image.find("nnn"), 6, ".text.");
+    for (const size_t section : {3, 4}) {  // both cover the whole file
+      const Elf64_Shdr whole{0, type, 0, 0, 0, image.size(), 0, 0, 1, 0};
+      memcpy(image.data() + sizeof(Elf64_Ehdr) + section * sizeof whole, &whole, sizeof whole);
+    }
+    const auto cubin = read_cubin(image);
+    ASSERT_FALSE(cubin) << type;
+    EXPECT_EQ(cubin.error().message, "its sections overlap");
   }
-  const auto cubin = read_cubin(image);
-  ASSERT_FALSE(cubin);
-  EXPECT_EQ(cubin.error().message, "its sections overlap");
 }
 
 TEST(Fatbin, ListsItsEntries) {
@@ -340,6 +343,16 @@ TEST(Ptx, RejectsOtherText) {
                            ".version 9.0 .target sm_90 .entry (", "int main() {}"}) {
     EXPECT_FALSE(read_ptx(text)) << text;
   }
+}
+
+TEST(Ptx, RejectsTooManyKernels) {
+  constexpr size_t kMost = 1 << 16;
+  std::string text = ".version 9.0\n.target sm_90\n";
+  for (size_t i = 0; i < kMost; ++i) text += ".entry a\n";
+  EXPECT_TRUE(read_ptx(text));
+  const auto ptx = read_ptx(text + ".entry a\n");
+  ASSERT_FALSE(ptx);
+  EXPECT_EQ(ptx.error().message, "PTX with too many kernels");
 }
 
 TEST(Image, FormatIsKnownByItsFirstBytes) {

@@ -444,10 +444,13 @@ TEST(Where, RefusesAFloatAsACondition) {
 }
 
 TEST(Expression, KnowsWhatAClausePins) {
-  const auto pins = Expression::parse("a == 1 && (2 == b && c > 3) && d == 0.5")->pins();
-  std::map<std::string, bool> names;
-  for (const Expression::Pin& pin : pins) names[pin.name] = pin.is_integer;
-  EXPECT_EQ(names, (std::map<std::string, bool>{{"a", true}, {"b", true}, {"d", false}}));
+  const auto pins =
+      Expression::parse("a == 1 && (2 == b && c > 3) && d == 0.5 && e == 64.0")->pins();
+  std::map<std::string, std::pair<bool, int64_t>> values;
+  for (const Expression::Pin& pin : pins) values[pin.name] = {pin.is_integer, pin.integer};
+  const decltype(values) expected = {
+      {"a", {true, 1}}, {"b", {true, 2}}, {"d", {false, 0}}, {"e", {true, 64}}};
+  EXPECT_EQ(values, expected);
   EXPECT_TRUE(Expression::parse("a == 1 || b == 2")->pins().empty());
 }
 

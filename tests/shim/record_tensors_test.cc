@@ -294,7 +294,8 @@ TEST_F(RecordTensors, SaysWhatItCannotDo) {
   EXPECT_FALSE(fs::exists(output() + ".parts"));
   // Two datasets are never mixed.
   fs::create_directories(dataset() + "/x");
-  fails({}, 1, "is there already");
+  fails({}, 1, "it is no empty folder");
+  EXPECT_FALSE(fs::exists(output() + ".parts"));
 }
 
 }  // namespace

@@ -297,6 +297,9 @@ TEST_F(Record, SaysWhenNothingWasRecorded) {
   EXPECT_EQ(run.process.exit_code, 0);
   EXPECT_EQ(run.head()["launches"], 0);
   EXPECT_CONTAINS(run.process.err, "no launch was recorded");
+  // What was recorded before stays.
+  const auto lines = record_engine({"--launches=5"}).lines;
+  EXPECT_EQ(record({"no-such-program-here"}).lines, lines);
 }
 
 TEST_F(Record, ProgressIsForTerminalsUnlessAskedFor) {

@@ -82,12 +82,12 @@ for container in containers:
 # Every path into the installation exists after it has been copied to /fibshim.
 words = [word for c in containers for word in c.get("command", [])]
 words += [item["value"] for c in containers for item in c.get("env", [])]
-paths = [word for word in words if word.startswith("/fibshim/") and word != "/fibshim/"]
+paths = [path for word in words for path in word.split(":") if path.startswith("/fibshim/") and path != "/fibshim/"]
 assert len(paths) >= 4, paths
 for path in paths:
     assert os.path.exists(stage + path), path
 # The engine and the sidecar use the same folder.
 engine, metrics = pod["containers"]
-settings = {item["name"]: item["value"] for item in engine["env"]}
-assert settings["FIBSHIM_STATS_DIR"] in metrics["command"], metrics["command"]
+settings, of_metrics = ({item["name"]: item["value"] for item in one["env"]} for one in (engine, metrics))
+assert settings["FIBSHIM_STATS_DIR"] == of_metrics["FIBSHIM_STATS_DIR"], of_metrics
 END

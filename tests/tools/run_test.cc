@@ -141,6 +141,13 @@ TEST_F(Run, PrintsTheEnvironmentForLaunchers) {
   EXPECT_EQ(print("slurm"), "--export=ALL,FIBSHIM_CONFIG=" + config() +
                                 ",FIBSHIM_MODE=observe,LD_PRELOAD=" + shim() + "\n");
   EXPECT_EQ(print("shell"), run(common).out);
+
+  // A container does not inherit the settings of this environment.
+  const std::map<std::string, std::string> set = {{"FIBSHIM_ON_ERROR", "fallback"}};
+  EXPECT_CONTAINS(run({"-c", config(), "--print-env", "--format", "docker"}, set).out,
+                  "\nFIBSHIM_ON_ERROR=fallback\n");
+  EXPECT_EQ(run({"-c", config(), "--print-env", "--format", "slurm"}, set).out.find("ON_ERROR"),
+            std::string::npos);
 }
 
 TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {

@@ -202,6 +202,8 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   EXPECT_EQ(stats({"--diff", saved}).exit_code, 0);
   EXPECT_CONTAINS(exits(1, stats({"--diff", "--pid", "4194399", saved})).out, "earlier");
   EXPECT_EQ(stats({"--diff", "--pid", "4194399", "--definition", "s*", saved}).exit_code, 0);
+  EXPECT_CONTAINS(exits(1, stats({"--diff", "--definition", "x*", saved})).err,
+                  "nothing to compare: no decisions, neither now nor in " + saved);
   EXPECT_CONTAINS(exits(1, stats({"--diff", folder_ / "none"})).err, "none");
   write_text(folder_ / "other.json", "{}");
   EXPECT_CONTAINS(exits(1, stats({"--diff", folder_ / "other.json"})).err, "not what");
@@ -422,6 +424,7 @@ TEST_F(Stats, ShowsWhatShadowChecksFound) {
   const auto shadow = parse_json(stats({"--json"}).out)["shadow"];
   ASSERT_EQ(shadow.size(), 1u);
   EXPECT_EQ(shadow[0]["definition"], "norm_h8");
+  EXPECT_EQ(parse_json(stats({"--json", "--definition", "other"}).out)["shadow"].size(), 0u);
   EXPECT_EQ(shadow[0]["solution"], "mine");
   EXPECT_EQ(shadow[0]["shape"], "rows=3");
   EXPECT_EQ(shadow[0]["checks"], 20);

@@ -75,6 +75,8 @@ class Gatherer {
     }
     recording_ = std::move(*recording);
     const uint64_t seen = recording_.launches() + recording_.nodes() + recording_.runs();
+    // A program that did not start, or used no GPU, leaves an earlier recording as it is.
+    if (recording_.processes.empty() && fs::is_regular_file(options_.output)) return true;
     if (!is_last && (seen == seen_ || !is_replaceable(options_.output))) return true;
     seen_ = seen;
     JsonLines lines = to_json_lines(recording_, options_.limit);
@@ -102,7 +104,6 @@ class Gatherer {
   uint64_t bytes_ = 0;
 };
 
-// Prints what is missing from the recording, and why.
 void report_losses(const Recording& recording) {
   for (const RefusedFile& refused : recording.refused) {
     print_message("record", "{}: {}", printable(refused.file), printable(refused.reason));
@@ -114,9 +115,7 @@ void report_losses(const Recording& recording) {
     unknown += process.unknown_launches;
   }
   if (dropped != 0) {
-    print_message("record",
-                  "{} launches are of kernels that found no room: --limit "
-                  "gives more",
+    print_message("record", "{} launches are of kernels that found no room: --limit gives more",
                   dropped);
   }
   if (unknown != 0) {
@@ -344,9 +343,10 @@ bool make_tensors_folder(const RecordOptions& options) {
   const mode_t before = umask(077);
   fs::create_directories(options.tensors, error);
   umask(before);
-  if (!error && fs::is_directory(options.tensors, error)) return true;
+  const bool is_folder = !error && fs::is_directory(options.tensors, error);
+  if (is_folder && fs::is_empty(options.tensors, error) && !error) return true;
   print_message("record", "--tensors: {}: {}", printable(options.tensors),
-                error ? error.message() : "it is no folder");
+                error ? error.message() : "it is no empty folder");
   return false;
 }
 

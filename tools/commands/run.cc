@@ -176,18 +176,25 @@ struct EnvFormat {
   const char* name;
   std::string (*text)(const Variables&);
   const char* forbidden;  // characters that the format cannot express in a value
+  bool inherits;          // the program gets this environment's variables besides
 };
 constexpr EnvFormat kEnvFormats[] = {
-    {"shell", shell_code, ""},
-    {"docker", docker_env_file, "\n"},
-    {"kubernetes", kubernetes_env, ""},
+    {"shell", shell_code, "", true},
+    {"docker", docker_env_file, "\n", false},
+    {"kubernetes", kubernetes_env, "", false},
     // srun splits the list at commas, and the shell that passes the option on splits at blanks.
-    {"slurm", slurm_export, ", \t\n'\"\\"},
+    {"slurm", slurm_export, ", \t\n'\"\\", true},
 };
 
-int print_env(const Variables& variables, const std::string& format) {
+int print_env(Variables variables, const std::string& format) {
   const EnvFormat& found = *std::find_if(std::begin(kEnvFormats), std::end(kEnvFormats),
                                          [&](const EnvFormat& f) { return format == f.name; });
+  for (const SettingInfo& setting : kSettings) {
+    const char* const value = found.inherits ? nullptr : getenv(setting.name);
+    const bool is_set = std::any_of(variables.begin(), variables.end(),
+                                    [&](const auto& one) { return one.first == setting.name; });
+    if (value != nullptr && !is_set) variables.emplace_back(setting.name, value);
+  }
   for (const auto& [name, value] : variables) {
     if (value.find_first_of(found.forbidden) == std::string::npos) continue;
     print_message("run",

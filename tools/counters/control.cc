@@ -145,6 +145,7 @@ class Asked {
  public:
   Asked(int folder_fd, const ProcessCounters& process)
       : result_{process.pid, process.file, MoveState::asked, ""}, start_time_(process.start_time) {
+    is_seen_ = is_process_alive(process.pid, process.start_time);
     if (!process.is_alive) {
       finish(MoveState::dead, "it has ended");
     } else if (auto control = MappedControl::open(folder_fd, process.file)) {
@@ -215,7 +216,7 @@ class Asked {
     if (control_->is_cut()) {
       return finish(MoveState::no_access, "its counters file was cut short meanwhile");
     }
-    if (!is_process_alive(result_.pid, start_time_)) {
+    if (is_seen_ && !is_process_alive(result_.pid, start_time_)) {
       return finish(MoveState::dead, "it has ended meanwhile");
     }
     // A process that has just started begins its thread within moments.
@@ -247,6 +248,7 @@ class Asked {
 
   MoveResult result_;
   uint64_t start_time_;
+  bool is_seen_;  // false: only its file says that it lives, as from another container
   std::optional<MappedControl> control_;
   bool has_watcher() const {
     return __atomic_load_n(&control()->status.has_watcher, __ATOMIC_RELAXED) != 0;

@@ -200,6 +200,9 @@ tl::expected<SideGroup, std::string> compare_with_earlier(
     }
     add_decision(decision, shapes_of(text_at(one, "/shapes")), &group.sides[1].decisions);
   }
+  if (group.sides[0].decisions.empty() && group.sides[1].decisions.empty()) {
+    return tl::unexpected("nothing to compare: no decisions, neither now nor in " + file);
+  }
   return group;
 }
 

@@ -67,6 +67,9 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
       return !is_wanted(filter, kept.definition, kept.pattern) ||
              !is_among(filter.devices, kept.device);
     });
+    std::erase_if(process.shadow, [&](const ShadowCount& shadow) {
+      return !is_wanted(filter, shadow.definition, shadow.pattern);
+    });
   }
   return {missing.begin(), missing.end()};
 }

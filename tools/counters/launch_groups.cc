@@ -11,13 +11,14 @@
 namespace fibshim::tools {
 namespace {
 
+constexpr std::string_view kEnded = " (ended)";
+
 std::string group_name(const ProcessCounters& process, const Count& count, GroupBy by) {
   switch (by) {
     case GroupBy::definition: return count.definition;
     case GroupBy::solution: return count.solution;
     case GroupBy::pattern: return count.pattern;
-    case GroupBy::process:
-      return fmt::format("{}{}", process.pid, process.is_alive ? "" : " (ended)");
+    case GroupBy::process: return fmt::format("{}{}", process.pid, process.is_alive ? "" : kEnded);
     case GroupBy::device:
       if (count.device < 0) return "";
       if (static_cast<size_t>(count.device) >= process.devices.size()) {
@@ -130,10 +131,15 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
 
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups) {
+  // A process that has ended since then is the same one.
+  const auto key = [](LaunchGroup group) {
+    if (group.name.ends_with(kEnded)) group.name.resize(group.name.size() - kEnded.size());
+    return whole_name(group);
+  };
   std::map<std::string, uint64_t> before;
-  for (const LaunchGroup& group : earlier) before[whole_name(group)] = group.numbers.executions;
+  for (const LaunchGroup& group : earlier) before[key(group)] += group.numbers.executions;
   for (LaunchGroup& group : *groups) {
-    const auto at = before.find(whole_name(group));
+    const auto at = before.find(key(group));
     const uint64_t was = at == before.end() ? 0 : at->second;
     const uint64_t now = group.numbers.executions;
     const uint64_t more = now > was ? now - was : 0;

@@ -248,25 +248,28 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
               "The largest mean difference of one comparison.");
   out += largest_shadow("fibshim_shadow_largest_mean_difference", checked, options.max_series,
                         &ShadowNumbers::largest_mean);
+  // A histogram has all of its buckets, and its count, or is among the others.
+  const size_t histograms = std::max<size_t>(options.max_series / kShadowBuckets, 1);
   out += head("fibshim_shadow_worst_of_tolerance", "histogram",
               "Comparisons by how far off the worst element was, as a share of what it may be. "
               "Without a sum.");
   out +=
-      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-        uint64_t sum = 0;
-        for (uint32_t i = 0; i < kShadowBuckets; ++i) {
-          sum = saturating_add(sum, numbers.buckets[i]);
-          add(i + 1 == kShadowBuckets ? std::string(",le=\"+Inf\"")
-                                      : fmt::format(",le=\"{}\"", kShadowBounds[i]),
-              sum);
-        }
-      }).text("fibshim_shadow_worst_of_tolerance_bucket");
-  out +=
-      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-        uint64_t sum = 0;
-        for (const uint64_t checks : numbers.buckets) sum = saturating_add(sum, checks);
-        add("", sum);
-      }).text("fibshim_shadow_worst_of_tolerance_count");
+      shadow_series(checked, histograms * kShadowBuckets,
+                    [](const ShadowNumbers& numbers, const auto& add) {
+                      uint64_t sum = 0;
+                      for (uint32_t i = 0; i < kShadowBuckets; ++i) {
+                        sum = saturating_add(sum, numbers.buckets[i]);
+                        add(i + 1 == kShadowBuckets ? std::string(",le=\"+Inf\"")
+                                                    : fmt::format(",le=\"{}\"", kShadowBounds[i]),
+                            sum);
+                      }
+                    })
+          .text("fibshim_shadow_worst_of_tolerance_bucket");
+  out += shadow_series(checked, histograms, [](const ShadowNumbers& numbers, const auto& add) {
+           uint64_t sum = 0;
+           for (const uint64_t checks : numbers.buckets) sum = saturating_add(sum, checks);
+           add("", sum);
+         }).text("fibshim_shadow_worst_of_tolerance_count");
   const FolderTotals totals = folder_totals(folder.processes);
   out +=
       head("fibshim_folder_processes", "gauge", "Live processes, by what became of their folder.");

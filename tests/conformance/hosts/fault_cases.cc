@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -236,6 +237,21 @@ GPU_CASE(node_without_cluster) {
   gpu.finish({.step = 3, .curated1 = 1}, {.hit = 1, .refused = 1});
 }
 
+// Lets the process map only so much more, and returns the limit of before.
+rlimit limit_memory(rlim_t kib) {
+  rlimit before;
+  CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+  // malloc keeps freed memory, so that host and driver have room.
+  CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1 && mallopt(M_MMAP_MAX, 0) == 1);
+  std::vector<char> room(32 << 20);
+  room.at(1) = 1;
+  std::vector<char>().swap(room);
+  rlimit limit = before;
+  limit.rlim_cur = address_space_bytes() + kib * 1024;
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+  return before;
+}
+
 // `walk_limited memory KIB`: the process may map only so much more than driver and host have
 // mapped; or `walk_limited descriptors COUNT`. malloc keeps enough room; lib_libc_faults.cc makes
 // it fail.
@@ -247,14 +263,7 @@ CASE(walk_limited) {
   (void)cuda().simcuda_last_launch_of_thread(&unused);
   rlimit limit;
   if (arguments.at(0) == "memory") {
-    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
-    // malloc keeps freed memory, so that host and driver have room.
-    CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1 && mallopt(M_MMAP_MAX, 0) == 1);
-    std::vector<char> room(32 << 20);
-    room.at(1) = 1;
-    std::vector<char>().swap(room);
-    limit.rlim_cur = address_space_bytes() + much * 1024;
-    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    (void)limit_memory(much);
   } else {
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     const int next = dup(STDERR_FILENO);
@@ -264,6 +273,38 @@ CASE(walk_limited) {
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
   }
   finish(gpu, walk_in_threads(gpu, 1, 1));
+}
+
+// `exec_without_memory set|switch`: execs return to the host's own while there is no room for what
+// is noted of their nodes; later the host sets or switches one.
+CASE(exec_without_memory) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  const CUgraphNode first = graph.add(step, Arguments(gpu.marks(), 3, 0));
+  for (int i = 1; i < 6000; ++i) (void)graph.add(step, Arguments(gpu.marks(), kNoSolution, i));
+  // The first of them find room that is left from the planning.
+  const std::array<Executable, 4> executables = {Executable(graph.get()), Executable(graph.get()),
+                                                 Executable(graph.get()), Executable(graph.get())};
+  for (const Executable& one : executables) one.run(gpu);
+  const rlimit before = limit_memory(64);
+  for (const Executable& one : executables) {
+    CHECK(cuda().simcuda_set_faults("cuGraphLaunch=801*1") == 1);
+    OK(cuda().cuGraphLaunch(one.get(), gpu.stream()));
+  }
+  CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+  for (const Executable& one : executables) {
+    if (arguments.at(0) == "set") {
+      one.set(first, step, Arguments(gpu.marks(), kNoSolution, 2));
+    } else {
+      one.enable(first, false);
+    }
+    OK(cuda().cuGraphLaunch(one.get(), gpu.stream()));
+  }
+  const Ran ran = what_ran(gpu.marks());
+  gpu.expect_ran(ran);
+  EXPECT_EQUAL(4, ran.curated3);
+  state_faulted(ran, 0, 0, 0, 0);
 }
 
 // `signal_storm restart|interrupt`

@@ -822,6 +822,32 @@ GPU_CASE(swap_and_hand_out) {
   gpu.finish(ran, {.hit = launches});
 }
 
+// Once a process has moved to a folder in which errors fall back, no launch fails, whenever its
+// decision was made. The kernel of that folder's solution cannot be launched.
+GPU_CASE(swap_and_on_error) {
+  const auto own = gpu.handles();
+  OK(gpu.launch(own.step, 1));
+  CHECK(cuda().simcuda_set_faults("cuLaunchKernel:curated_n2=1") == 1);
+  Control control;
+  for (int round = 0; round < rounds(40); ++round) {
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        gpu.enter();
+        while (!is_over.load()) OK(gpu.launch(own.step, 1));
+      });
+    }
+    control.must_move(folder(arguments, "lenient"));
+    for (int i = 0; i < 20; ++i) OK(gpu.launch(own.step, 1));
+    is_over.store(true);
+    for (std::thread& thread : threads) thread.join();
+    control.must_move(folder(arguments, "a"));
+  }
+  const Ran ran = what_ran(gpu.marks());
+  gpu.finish(ran, {.hit = ran.curated1, .error_fallback = ran.step});
+}
+
 // The child, in which CUDA cannot be used, starts with its parent's folder, moves independently,
 // and does not move its parent.
 GPU_CASE(swap_and_fork) {
