@@ -100,14 +100,15 @@ class Binder {
     }
   }
 
-  // True if the name or a "where" says what the value is, or another one that is read from the same place.
+  // True if the name or a "where" says what this value is, or what one is that is read from the
+  // same place.
   bool is_known_by_another_name(const PatternValue& value) const {
     return std::ranges::any_of(pattern_.values, [&](const PatternValue& other) {
       const bool is_same =
           other.name == value.name ||
-          (!other.expression && !value.expression && other.source.kind == value.source.kind &&
-           other.source.type == value.source.type && other.source.index == value.source.index &&
-           other.source.offset == value.source.offset);
+          (!other.expression && !value.expression && other.kernel == value.kernel &&
+           other.source.kind == value.source.kind && other.source.type == value.source.type &&
+           other.source.index == value.source.index && other.source.offset == value.source.offset);
       return is_same &&
              (pattern_.pin_of(other.name).is_pinned || pattern_.is_tied_to_name(other.name));
     });

@@ -241,7 +241,7 @@ bool append_section(const Sections& sections, const Elf64_Shdr& section, int kin
   return true;
 }
 
-// The names of all kernels but one.
+// The names of all kernels but one; of all, where that is "".
 std::set<std::string_view> other_kernels(const Sections& sections, std::string_view kernel) {
   std::set<std::string_view> others;
   for (const Elf64_Shdr& table : sections.all()) {

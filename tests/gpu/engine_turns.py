@@ -19,6 +19,7 @@ PREFILLS = 3  # timed one by one
 
 
 class OptionAction(argparse.Action):
+    """Adds NAME=VALUE to a dict; VALUE is JSON, or else text."""
     def __call__(self, parser, args, text, _=None):
         name, _, value = text.partition("=")
         try:
