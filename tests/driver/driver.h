@@ -292,7 +292,6 @@ struct Node : Slot {
   std::vector<Node*> dependencies;
   std::vector<CUgraphEdgeData> dependency_data;  // one per dependency
   OwnedLaunch kernel;
-  bool is_given_as_kernel = false;  // given by the params' `kern`, and read back the same way
   std::function<void()> action;     // memcpy, memset, host
   Graph* child = nullptr;           // owned
   CUDA_MEMSET_NODE_PARAMS memset_params{};

@@ -115,12 +115,10 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   SIM_TRY(check_launch(&launch));
   SIM_TRY(pack_params(*launch.info, params.kernelParams, params.extra, &launch.params));
   node.kernel = OwnedLaunch(launch);
-  node.is_given_as_kernel = params.func == nullptr;
   return CUDA_SUCCESS;
 }
 
-// Requires the lock. A node that was given a kernel handle by `kern` returns it in `kern`, a
-// captured node of a CUkernel returns both handles, and any other node its CUfunction.
+// Requires the lock. A node of a CUkernel returns it and its function, whichever of them it was given.
 CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool has_kern) {
   if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   const Launch& launch = node.kernel.launch;
@@ -129,17 +127,13 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
       handle->kind.load(std::memory_order_acquire) == Kind::none)
     return CUDA_ERROR_INVALID_HANDLE;
   *params = {};
-  if (handle->library == nullptr) {
-    params->func = reinterpret_cast<CUfunction>(handle);
-  } else if (node.is_given_as_kernel && has_kern) {
-    params->kern = reinterpret_cast<CUkernel>(handle);
+  Function* const kernel = handle->library != nullptr ? handle : handle->kernel;
+  Function* function = handle;
+  if (function == kernel) SIM_TRY(function_of_kernel(*kernel, *launch.context, &function));
+  params->func = reinterpret_cast<CUfunction>(function);
+  if (kernel != nullptr && has_kern) {
+    params->kern = reinterpret_cast<CUkernel>(kernel);
     params->ctx = reinterpret_cast<CUcontext>(launch.context);
-  } else {
-    // A captured CUkernel returns both.
-    SIM_GET(Function*, function, function_of_kernel(*handle, *launch.context, &function));
-    params->func = reinterpret_cast<CUfunction>(function);
-    if (has_kern) params->kern = reinterpret_cast<CUkernel>(handle);
-    if (has_kern) params->ctx = reinterpret_cast<CUcontext>(launch.context);
   }
   params->gridDimX = launch.grid[0];
   params->gridDimY = launch.grid[1];
@@ -420,7 +414,6 @@ void take_params(Graph& exec, const Graph& graph) {
     Node& to = *exec.nodes[i];
     Node& from = *graph.nodes[i];
     if (to.type == CU_GRAPH_NODE_TYPE_KERNEL) take_kernel(to.kernel, from.kernel);
-    to.is_given_as_kernel = from.is_given_as_kernel;
     to.action = from.action;
     to.memset_params = from.memset_params;
     to.memcpy_params = from.memcpy_params;
@@ -549,7 +542,6 @@ Graph* clone_graph(const Graph& source, NodeCopies* copies) {
   for (Node* from : source.nodes) {
     Node* to = make_node(*graph, from->type);
     to->kernel = from->kernel;
-    to->is_given_as_kernel = from->is_given_as_kernel;
     to->action = from->action;
     to->memset_params = from->memset_params;
     to->memcpy_params = from->memcpy_params;

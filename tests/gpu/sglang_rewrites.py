@@ -23,9 +23,11 @@ from sides import compare_sides, run_side
 from solutions import Kernel
 
 # Heads of query, and of key and value, and their size (config/shared/qk_rope_append/store_sizes.table).
-SIZES = tuple((*heads, 128) for heads in ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (32, 2)))
+SIZES = tuple((*heads, 128) for heads in ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8), (16, 4), (32, 2), (20, 4), (16, 2), (16, 1), (10, 2),
+                                         (8, 2), (8, 1)))
 # rope_store_sizes.table there.
-SIZES_WITHOUT_NORMS = ((24, 8, 128), (32, 8, 128), (40, 8, 128), (64, 8, 128), (16, 4, 128), (32, 4, 128), (32, 8, 64), (16, 4, 64), (14, 2, 64))
+SIZES_WITHOUT_NORMS = ((24, 8, 128), (32, 8, 128), (40, 8, 128), (64, 8, 128), (16, 4, 128), (32, 4, 128), (32, 8, 64), (16, 4, 64), (14, 2, 64),
+                       (28, 4, 128), (16, 2, 128), (12, 2, 128), (20, 4, 128), (14, 2, 128), (8, 2, 128), (8, 1, 128), (4, 1, 128))
 TOKENS = (1, 8, 32, 256, 512)
 SLOTS, POSITIONS, EPS = 8192, 40960, 1e-6
 RESERVED_SLOT = 0

@@ -205,7 +205,6 @@ TEST_F(Capture, OfAFunctionReadsBackAsThatFunction) {
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
-// It may be the handle itself or the function made from it: in both cases its name can be read.
 TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_OK(launch_store(store_kernel_, to_, 25, stream_));
@@ -213,7 +212,7 @@ TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   const std::vector<CUgraphNode> nodes = nodes_of(graph);
   ASSERT_EQ(1u, nodes.size());
   CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(nodes[0]);
-  record("reads_back_as", handles_of(got));
+  EXPECT_EQ(kOfAKernel, handles_of(got));
   EXPECT_EQ("sim_store", kernel_name(got));
   EXPECT_EQ(0, memcmp(got.kernelParams[0], &to_, sizeof to_));
   record_old_form(nodes[0]);
@@ -237,6 +236,15 @@ TEST_F(Capture, OfAKernelTakesWhatWasReadFromItBack) {
   EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(nodes[0], &got));
   replay(graph);
   EXPECT_EQ(33, read_int(to_));
+  EXPECT_EQ(kOfAKernel, handles_of(params_of(nodes[0])));
+  CUDA_KERNEL_NODE_PARAMS_v2 by_kernel = got;
+  by_kernel.func = nullptr;
+  EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(nodes[0], &by_kernel));
+  EXPECT_EQ(kOfAKernel, handles_of(params_of(nodes[0])));
+  CUDA_KERNEL_NODE_PARAMS_v2 by_function = got;
+  by_function.kern = nullptr;
+  EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(nodes[0], &by_function));
+  EXPECT_EQ(kOfAKernel, handles_of(params_of(nodes[0])));
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 

@@ -85,6 +85,9 @@ class ContractTest : public testing::Test {
   static std::string kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params);
   // The handles in params read from a node: "func: CUfunction, kern: null, ctx: null".
   std::string handles_of(const CUDA_KERNEL_NODE_PARAMS_v2& params) const;
+  // Of a node with a CUkernel, in whichever way it got it.
+  static constexpr const char* kOfAKernel =
+      "func: CUfunction, kern: CUkernel, ctx: the current one";
 
   int attribute(CUdevice_attribute which) const;
   int sm() const;
