@@ -76,7 +76,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
   const SolutionScope scope(definition, solution, supplied);
   for (const MarkedName& argument : solution.arguments) {
     // A faulty pattern may be the one that supplies it.
-    const bool is_known = argument.name == kNextMayBegin || scope.find(argument.name);
+    const bool is_known = is_supplied_by_shim(solution, argument.name) || scope.find(argument.name);
     if (is_known || has_faulty_patterns) continue;
     const auto known = scope.names();
     diagnostics->add(Rule::unknown_argument, argument.mark,

@@ -180,6 +180,10 @@ class Binder {
   void bind_arguments() {
     for (size_t i = 0; i < solution_.arguments.size(); ++i) {
       const MarkedName& argument = solution_.arguments[i];
+      if (i + 1 == solution_.workspace_argument) {
+        bind_workspace(argument);
+        continue;
+      }
       const auto meaning = scope_.find(argument.name);
       if (!meaning) {
         refuse(Rule::refused_argument, argument.mark,
@@ -202,6 +206,32 @@ class Binder {
       binding_.is_identity = argument.kind == ArgumentMap::Kind::pass && argument.param == i &&
                              argument.offset == 0 && argument.size == pattern_.params[i];
     }
+  }
+
+  // Its address is not known before the launch.
+  void bind_workspace(const MarkedName& argument) {
+    const size_t index = solution_.workspace_argument - 1u;
+    const MarkedExpression& bytes = *solution_.workspace;
+    auto compiled = compile_value(bytes.expression, scope_);
+    if (!compiled) return refuse_expression(compiled.error(), bytes);
+    if (compiled->is_floating) {
+      return refuse(Rule::refused_expression, bytes.text.mark,
+                    "the workspace's size is a floating-point value");
+    }
+    if (compiled->constant && (*compiled->constant < 1 || *compiled->constant > kMaxWorkspace)) {
+      return refuse(Rule::refused_expression, bytes.text.mark,
+                    "the workspace has " + std::to_string(*compiled->constant) +
+                        " bytes; 1 to " + std::to_string(kMaxWorkspace) + " can be had");
+    }
+    if (solution_.has_params && index < solution_.params.size() &&
+        solution_.params[index].size != sizeof(uint64_t)) {
+      return break_size(argument, solution_.params[index].size, "an address of 8 bytes");
+    }
+    binding_.workspace = std::move(compiled->steps);
+    ArgumentSpec spec{};
+    spec.kind = ArgumentMap::Kind::workspace;
+    spec.size = sizeof(uint64_t);
+    binding_.arguments.push_back(std::move(spec));
   }
 
   std::optional<ArgumentSpec> make_argument(const MarkedName& argument,

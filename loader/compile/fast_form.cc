@@ -189,7 +189,8 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   FastForm form;
   memset(&form, 0, sizeof form);
   form.way = FastWay::slow;
-  if (binding.state != BindingState::ready || binding.arguments.size() > kMaxFastArguments) {
+  if (binding.state != BindingState::ready || binding.arguments.size() > kMaxFastArguments ||
+      solution.workspace_argument != 0) {
     return form;
   }
   form.may_begin_early = solution.waits_for_previous && solution.early_params == 0;

@@ -32,6 +32,7 @@ struct BindingSpec {
   bool has_cluster = false;
   std::vector<ArgumentSpec> arguments;
   GeometrySpec geometry[kGeometryCount] = {};
+  std::vector<Step> workspace;  // its size in bytes; empty: none
   std::vector<Step> where;
   std::vector<Clause> where_clauses;  // what the steps check
   std::vector<Step> when;             // also set if the binding is refused or broken

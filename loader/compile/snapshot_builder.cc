@@ -137,6 +137,7 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   solution.param_sizes = blob->array(sizes);
   solution.early_params = spec.early_params;
   solution.next_may_begin = spec.next_may_begin;
+  solution.workspace = spec.workspace_argument;
   solution.waits_for_previous = spec.waits_for_previous;
   solution.on_error = spec.on_error;
   solution.on_mismatch = spec.on_mismatch;
@@ -235,6 +236,7 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
     binding.geometry[i] = spec.geometry[i];
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
+  binding.workspace = blob->program(spec.workspace);
   binding.where = blob->program(sort_clauses(spec.where));
   binding.when = blob->program(sort_clauses(spec.when));
   binding.range = make_fast_range(spec);

@@ -86,7 +86,7 @@ class SolutionReader {
     solution_.launch_mark = launch.mark();
     accept_only(launch,
                 {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where",
-                 "when", "benefit", "pdl", "reads_before_wait", "batch_invariant"},
+                 "when", "benefit", "workspace", "pdl", "reads_before_wait", "batch_invariant"},
                 what, diagnostics_);
     if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
                                       "\"kernel\"", diagnostics_)) {
@@ -123,6 +123,19 @@ class SolutionReader {
     solution_.batch_invariant =
         read_boolean(launch.find("batch_invariant"), "\"batch_invariant\"", diagnostics_);
     find_next_may_begin();
+    solution_.workspace =
+        read_expression(launch.find("workspace"), true, "\"workspace\"", diagnostics_);
+    if (solution_.workspace) find_workspace(launch.find("workspace").mark());
+  }
+
+  void find_workspace(Mark mark) {
+    const auto& passed = solution_.arguments;
+    const auto at = std::ranges::find(passed, kWorkspace, &MarkedName::name);
+    if (at == passed.end() || std::ranges::count(passed, kWorkspace, &MarkedName::name) != 1) {
+      return error(Rule::bad_value, mark,
+                   "with \"workspace\", \"arguments\" must have " + in_quotes(kWorkspace) + " once");
+    }
+    solution_.workspace_argument = static_cast<uint8_t>(at - passed.begin() + 1);
   }
 
   void find_next_may_begin() {

@@ -51,6 +51,8 @@ inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
 // An argument that no pattern supplies: 1 if the next node of a graph may begin before this
 // kernel's wait, else 0.
 inline constexpr std::string_view kNextMayBegin = "next_may_begin";
+// An argument that no pattern supplies if the launch block asks for a workspace: its address.
+inline constexpr std::string_view kWorkspace = "workspace";
 
 struct SolutionSpec {
   uint16_t folder = 0;                // index into FolderModel::folders
@@ -74,6 +76,8 @@ struct SolutionSpec {
   Mark pdl_mark;
   uint32_t early_params = 0;   // "reads_before_wait": bits of `arguments`
   uint8_t next_may_begin = 0;  // 1 + index of kNextMayBegin in `arguments`; 0 if it is not there
+  std::optional<MarkedExpression> workspace;  // its size in bytes
+  uint8_t workspace_argument = 0;  // 1 + index of kWorkspace in `arguments`; 0 without `workspace`
   std::optional<bool> batch_invariant;  // its claim, if it makes one
   bool lacks_invariance = false;        // a folder requires the claim, and it makes none
   SolutionOnError on_error = SolutionOnError::unset;  // from fibshim.json, for its definition
@@ -94,6 +98,11 @@ struct SolutionSpec {
   std::string image_without_wait;   // an image whose kernel has no griddepcontrol.wait
   uint32_t max_threads = 0;         // per block: the smallest limit of all images; 0: no limit
 };
+
+// True of an argument that no pattern has to supply.
+inline bool is_supplied_by_shim(const SolutionSpec& solution, std::string_view name) {
+  return name == kNextMayBegin || (solution.workspace && name == kWorkspace);
+}
 
 // `relative`: the file's path below the root. Returns nothing if the names could not be read.
 std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,

@@ -16,7 +16,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 12;
+inline constexpr uint32_t kSnapshotVersion = 13;
 inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -27,6 +27,7 @@ inline constexpr uint32_t kMaxStackDepth = 16;  // values on an expression's sta
 inline constexpr uint32_t kMaxNameLength = 512;    // bytes of a definition name, NUL included
 inline constexpr uint32_t kMaxChoices = 8;         // solutions of one definition
 inline constexpr uint32_t kMaxRewriteKernels = 8;  // kernels of one rewrite pattern
+inline constexpr int64_t kMaxWorkspace = 64 << 20;  // bytes of all workspaces of a process
 
 using Offset = uint32_t;
 
@@ -231,7 +232,7 @@ enum class FastWay : uint8_t {
   direct,     // the checks, dimensions and arguments below are complete
   computed,   // run the programs; `geometry` and `has_dynamic` are valid
   clustered,  // run the programs and launch with a cluster
-  slow,       // there are more arguments than the fast side has room for
+  slow,       // there are more arguments than the fast side has room for, or a workspace
 };
 
 // A solution's `when` if it is a range of one value: low <= value <= low + span, in 64 bits without
@@ -392,7 +393,8 @@ struct Solution {
   Offset error_message;
   uint8_t next_may_begin;  // 1 + the index of its parameter "next_may_begin"; 0 if it has none
   OnMismatch on_mismatch;  // of its definition
-  uint8_t reserved[2];
+  uint8_t workspace;       // 1 + the index of its parameter "workspace"; 0 if it has none
+  uint8_t reserved;
   // Of its definition: one of so many launches is checked; 0: none; kShadowUnset: the setting.
   uint32_t shadow_interval;
   // The tolerances of its "verify" block; negative without one.
@@ -409,6 +411,7 @@ struct ArgumentMap {
     pass,      // the original's parameter `param`, `offset` bytes in, without a copy
     integer,   // the program's int64, stored in `size` bytes; must fit
     floating,  // the program's double, stored in `size` bytes (4 or 8)
+    workspace,  // the workspace's address, which is put in before the launch
   };
   Kind kind;
   uint8_t size;
@@ -467,6 +470,7 @@ struct Binding {
   Offset reason;  // refused or broken: why
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
+  Program workspace;  // its size in bytes; empty: the solution has none
   Program where;    // the solution's
   Program when;     // the launches it serves; empty: all. Set in every state
   FastRange range;  // `when` as a range

@@ -31,6 +31,10 @@ namespace fibshim {
   CALL(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)                     \
   CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)                     \
   CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                  \
+  CALL(cuStreamGetId, PFN_cuStreamGetId_v12000)                                   \
+  CALL(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                                       \
+  CALL(cuMemFree_v2, PFN_cuMemFree_v3020)                                         \
+  CALL(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                \
   CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                           \
   CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                             \
   CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                               \

@@ -81,6 +81,7 @@ bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
   const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
   const VariantNode& node = variant->nodes[index_];
   if (!is_same_shape(node.shape, planned_.shape) || set_in == nullptr) return false;
+  if (!give_workspace(variant, index_, false, &planned_)) return false;
   const NodeParams& given = planned_.is_redirect() ? planned_.plan.params : params;
   if (set_in(variant->exec, node.node, &given) != CUDA_SUCCESS) return false;
   set_solution(variant, index_, solution_number(planned_));

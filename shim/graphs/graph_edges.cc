@@ -117,6 +117,22 @@ bool list_around_others(const CUgraphNode* nodes, uint32_t first, uint32_t count
 
 }  // namespace
 
+bool is_chain(CUgraph graph) {
+  GraphShape shape;
+  Block<bool> is_after;
+  if (!shape.read(graph) || !is_after.allocate(shape.dag.count)) return false;
+  const Dag& dag = shape.dag;
+  for (uint32_t i = 0; i < dag.count; ++i) {
+    if (dag.first[i + 1] - dag.first[i] > 1) return false;
+    for (uint32_t k = dag.first[i]; k < dag.first[i + 1]; ++k) {
+      if (is_after[dag.next[k]]) return false;
+      is_after[dag.next[k]] = true;
+    }
+  }
+  // Of several chains each would have a first node of its own.
+  return dag.count != 0 && dag.first[dag.count] == dag.count - 1;
+}
+
 bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
                  Block<CUgraphNode>* after) {
   return list_around_others(nodes, 0, count, before, after);

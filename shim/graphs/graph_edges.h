@@ -21,6 +21,9 @@ struct GraphShape {
   Block<uint32_t> room_;
 };
 
+// True if each node of the graph but the first waits for one other, and no two for the same.
+bool is_chain(CUgraph graph);
+
 // Lists the other nodes that any of these depends on, or that depend on any, each once.
 bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
                  Block<CUgraphNode>* after);

@@ -4,6 +4,7 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/graph_edges.h"
 #include "shim/graphs/rewrites.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/registry/generation.h"
@@ -26,6 +27,13 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
     if (nodes[at].kept != kept) continue;
     *index = at;
     return true;
+  }
+  return false;
+}
+
+bool has_workspaces(const Snapshot& snapshot) {
+  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
+    if (snapshot.begin(snapshot.solutions)[i].workspace != 0) return true;
   }
   return false;
 }
@@ -69,7 +77,9 @@ bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size
   if (!read_kernel(originals.nodes[index].kept, &params)) return false;
   PlannedNode planned;
   plan_copied_node(originals.nodes[index].kept, params, &originals.nodes[index].facts, &planned);
-  if (planned.is_redirect() && is_refused) {
+  const bool is_without = !is_refused && !give_workspace(variant, index,
+                                                         kernel.graph == variant->graph, &planned);
+  if (planned.is_redirect() && (is_refused || is_without)) {
     refuse_node(&planned.plan, Outcome::fallback_refused);
     memset(&planned.shape, 0, sizeof planned.shape);
   }
@@ -103,6 +113,7 @@ Rewriting rewrite_copy(const Originals& originals, CUgraph copy, Attempt* attemp
     return Rewriting::failed;
   }
   for (size_t i = 0; i < count; ++i) variant->nodes[i].node = kernels[i].node;
+  if (has_workspaces(*current_generation()->snapshot)) variant->is_chain = is_chain(copy);
   if (attempt->has_rewrites) {
     const Absorbed absorbed = absorb_kernels(originals, copy, kernels, variant, rewritten);
     if (absorbed == Absorbed::failed) {

@@ -63,7 +63,7 @@ Following::Following(Exec* exec, Variant* variant, const TakenOver* written)
                 !is_recording() && !runs_quarantined(*variant);
 }
 
-bool Following::change(size_t index, const NodeParams& params, const PlannedNode& planned) {
+bool Following::change(size_t index, const NodeParams& params, PlannedNode& planned) {
   const VariantNode& node = variant_->nodes[index];
   if (node.is_bound) return false;
   if (node.merge != 0) {
@@ -79,7 +79,10 @@ bool Following::change(size_t index, const NodeParams& params, const PlannedNode
   if (!is_same_shape(node.shape, planned.shape) || node.solution != solution_number(planned)) {
     return false;
   }
-  if (has_members(handle_of(params)) || !is_apart(index, params, nullptr)) return false;
+  if (has_members(handle_of(params)) || !is_apart(index, params, nullptr) ||
+      !give_workspace(variant_, index, false, &planned)) {
+    return false;
+  }
   return set(node.node, planned.is_redirect() ? planned.plan.params : params) &&
          (node.counter == planned.plan.counter ||
           count_node_as(variant_, index, planned.plan.counter, exec_->nodes[index].is_disabled));
@@ -158,7 +161,7 @@ bool Following::follow_merge(const Merge& merge) {
   shape_replacement(attributes_of(exec_->nodes[first].kept, &exec_->nodes[first].facts), &planned);
   planned.shape.runs_in = first + 1;
   if (!is_same_shape(node.shape, planned.shape) || node.solution != solution_number(planned) ||
-      !set(node.node, planned.plan.params)) {
+      !give_workspace(variant_, first, false, &planned) || !set(node.node, planned.plan.params)) {
     return false;
   }
   const CounterIndex hit = planned.plan.counter;

@@ -32,7 +32,7 @@ class Following {
   bool may_follow() const { return may_follow_; }
   // Call for each changed kernel, then finish(). `params`: its new ones; `planned`: as planned for
   // it alone.
-  bool change(size_t index, const NodeParams& params, const PlannedNode& planned);
+  bool change(size_t index, const NodeParams& params, PlannedNode& planned);
   bool finish();
 
  private:

@@ -175,6 +175,7 @@ bool update_variant(Variant* running, Variant* variant) {
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
   running->merges.swap(variant->merges);
+  running->workspaces.swap(variant->workspaces);
   return true;
 }
 

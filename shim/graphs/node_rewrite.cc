@@ -20,6 +20,7 @@ namespace {
 void shape_node(const NodeAttributes& attributes, PlannedNode* out) {
   NodeShape& shape = out->shape;
   const LaunchPlan& launch = out->plan.launch;
+  shape.has_workspace = launch.workspace_bytes != 0 ? 1 : 0;
   for (int i = 0; i < 3; ++i) {
     if (has_cluster(launch)) {
       shape.cluster[i] = launch.geometry[kClusterX + i];

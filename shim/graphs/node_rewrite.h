@@ -17,6 +17,7 @@ struct NodeShape {
   uint8_t has_full_edges;
   uint8_t begins_early;      // before the preceding replacement has ended (early_nodes.h)
   uint8_t lets_begin_early;  // the following replacement begins early
+  uint8_t has_workspace;     // which the variant owns
   uint32_t
       runs_in;  // 1 + the index of the node that runs for all kernels of its rewrite; 0: no rewrite
 

@@ -425,7 +425,8 @@ class Absorption {
     shape_replacement(attributes_of(originals_.nodes[first].kept, &originals_.nodes[first].facts),
                       planned);
     planned->shape.runs_in = first + 1;
-    if (!rewrite_node(copy_, nodes[0], *planned) ||
+    if (!give_workspace(variant_, first, true, planned) ||
+        !rewrite_node(copy_, nodes[0], *planned) ||
         !merge_nodes(copy_, nodes, rewrite.member_count)) {
       return false;
     }

@@ -148,6 +148,10 @@ class Sample {
           shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
       return Added::nothing;
     }
+    if (!give_workspace(variant_, indexes[0], false, context_of(params, plan.launch),
+                        shadow.plan())) {
+      return Added::failed;
+    }
     CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);
     CUgraphNode const comparison =
         solution == nullptr ? nullptr : shadow.compare_in_graph(members[0]);

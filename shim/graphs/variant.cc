@@ -114,6 +114,7 @@ void end_variant(Variant* variant) {
     if (variant->exec != nullptr && destroy != nullptr) (void)destroy(variant->exec);
     end_graph(variant->graph);
   }
+  for (Workspace* const workspace : variant->workspaces) release_workspace(workspace);
   for (const uint32_t check : variant->checks) end_check_in_graph(check, variant->was_launched);
   variant->~Variant();
   g_graph_pool.release(variant, sizeof *variant);
@@ -122,6 +123,35 @@ void end_variant(Variant* variant) {
 void end_variant_graph(Variant* variant) {
   end_graph(variant->graph);
   variant->graph = nullptr;
+}
+
+bool give_workspace(Variant* variant, size_t index, bool may_share, CUcontext context,
+                    LaunchPlan* launch) {
+  if (launch->workspace_bytes == 0) return true;
+  const Solution& solution = solution_of(*launch->decision);
+  VariantNode& node = variant->nodes[index];
+  const auto fits = [&](const Workspace& one) {
+    return one.owner == &solution && one.bytes >= launch->workspace_bytes;
+  };
+  if (node.workspace == 0 || !fits(*variant->workspaces[node.workspace - 1])) {
+    node.workspace = 0;
+    for (size_t i = 0; may_share && variant->is_chain && i < variant->workspaces.count(); ++i) {
+      if (fits(*variant->workspaces[i])) node.workspace = static_cast<uint32_t>(i + 1);
+    }
+  }
+  if (node.workspace == 0) {
+    Workspace** const added = variant->workspaces.add();
+    if (added == nullptr) return false;
+    *added = make_workspace(context, launch->workspace_bytes);
+    if (*added == nullptr) {
+      variant->workspaces.shorten(variant->workspaces.count() - 1);
+      return false;
+    }
+    (*added)->owner = &solution;
+    node.workspace = static_cast<uint32_t>(variant->workspaces.count());
+  }
+  put_workspace(variant->workspaces[node.workspace - 1]->address, launch);
+  return true;
 }
 
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled) {

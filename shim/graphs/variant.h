@@ -6,6 +6,7 @@
 #include "shim/graphs/address_index.h"
 #include "shim/graphs/node_rewrite.h"
 #include "shim/launch/rewrite_plan.h"
+#include "shim/launch/workspace.h"
 
 namespace fibshim {
 
@@ -27,6 +28,7 @@ struct VariantNode {
   uint32_t
       merge;      // 1 + the index in Merges::all of the kernels that it is one launch with; 0: none
   bool is_bound;  // other parameters of this kernel may let other rewrites fit than those of now
+  uint32_t workspace;  // 1 + its index in Variant::workspaces; 0: none
 };
 
 // Kernels that run as one.
@@ -71,6 +73,8 @@ struct Variant {
   bool is_buried;
   bool has_rewrites;  // some of its nodes run for several of the host's
   Merges merges;
+  Growing<Workspace*> workspaces;
+  bool is_chain;  // its nodes run one after the other, so that they may share workspaces
   uint32_t
       sample_interval;      // atomic: one of this many launches is checked (shadow_exec.h); 0: none
   uint32_t rules;           // number of the shadow rules from which sample_interval was found
@@ -91,6 +95,20 @@ bool reserve_sample_room(Variant* variant);
 void end_variant(Variant* variant);
 // Destroys only the variant's graph, after which the variant stands for the host's exec.
 void end_variant_graph(Variant* variant);
+
+// Completes the plan of a node's replacement by a workspace, if it needs one. `may_share`: the node
+// lies in the variant's graph itself. `context`: of the kernel; null: the current one. Returns false
+// if none can be had.
+bool give_workspace(Variant* variant, size_t index, bool may_share, CUcontext context,
+                    LaunchPlan* launch);
+inline CUcontext context_of(const NodeParams& original, const LaunchPlan& plan) {
+  return original.ctx != nullptr ? original.ctx : plan.record->context;
+}
+inline bool give_workspace(Variant* variant, size_t index, bool may_share, PlannedNode* planned) {
+  NodePlan& plan = planned->plan;
+  return !planned->is_redirect() ||
+         give_workspace(variant, index, may_share, context_of(plan.params, plan.launch), &plan.launch);
+}
 
 // Counts the node as `counter` from now on; kNoCounter: not at all. Returns false if there is no
 // memory; the node is not counted then.

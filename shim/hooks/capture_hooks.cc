@@ -5,6 +5,7 @@
 #include "shim/graphs/exec_table.h"
 #include "shim/hooks/call_real.h"
 #include "shim/launch/captures.h"
+#include "shim/launch/workspace.h"
 
 namespace fibshim {
 namespace {
@@ -72,12 +73,14 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
   end_captures_of_stream(stream);
+  end_workspaces_of_stream(stream);
   count_ended_stream();
   return call_real(real::cuStreamDestroy, stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
   end_captures_of_stream(stream);
+  end_workspaces_of_stream(stream);
   count_ended_stream();
   return call_real(real::cuStreamDestroy_v2, stream);
 }

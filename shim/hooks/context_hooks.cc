@@ -9,6 +9,7 @@
 #include "shim/launch/lost_context.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/shadow_launch.h"
+#include "shim/launch/workspace.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/handles.h"
 
@@ -38,6 +39,7 @@ CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
   freeze_execs_of_context(context);
   count_ended_stream();
   forget_lost_context(context);
+  forget_workspaces_of_context(context);
   return call_real(function, context);
 }
 
@@ -51,6 +53,7 @@ CUresult end_primary_context(const std::atomic<Function>& function, CUdevice dev
   // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
   if (has_ended) drop_shadow_of_device(device);
+  if (has_ended) forget_workspaces_of_primary_context(device);
   if (!is_reset && has_ended) freeze_all_execs();
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
@@ -124,6 +127,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   end_functions();
   end_captures_of_green_context(context);
+  end_workspaces_of_green_context(context);
   freeze_all_execs();
   drop_shadow_of_device(-1);
   count_ended_stream();

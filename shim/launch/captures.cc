@@ -55,9 +55,7 @@ CUdevice primary_device_of(CUcontext context) {
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
   CUdevice device = kNone;
   if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) return kNone;
-  if (device < 0 || device >= kMostDevices) return device;
-  const CUcontext primary = g_primary_contexts[device].load(std::memory_order_relaxed);
-  return primary == nullptr || primary == context ? device : kNone;
+  return may_be_primary_context(context, device) ? device : kNone;
 }
 
 // Call when a capture has ended.
@@ -133,6 +131,12 @@ void end_captures_of_green_context(CUgreenCtx context) {
   if (get_context != nullptr && get_context(&as_context, context) == CUDA_SUCCESS) {
     end_captures_of_context(as_context);
   }
+}
+
+bool may_be_primary_context(CUcontext context, CUdevice device) {
+  if (device < 0 || device >= kMostDevices) return true;
+  const CUcontext primary = g_primary_contexts[device].load(std::memory_order_relaxed);
+  return primary == nullptr || primary == context;
 }
 
 void record_primary_context(CUdevice device, CUcontext context) {

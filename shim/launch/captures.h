@@ -25,6 +25,8 @@ void end_captures_of_green_context(CUgreenCtx context);
 
 // Call after the driver has returned a device's primary context.
 void record_primary_context(CUdevice device, CUcontext context);
+// False: it is known not to be that one.
+bool may_be_primary_context(CUcontext context, CUdevice device);
 
 // Called in a forked child, since the captures are its parent's.
 void end_captures_in_child();

@@ -60,6 +60,7 @@ bool make_redirect(const Decision& decision, const NodeParams& original, const L
   launch.action = LaunchAction::redirect;
   launch.outcome = Outcome::hit;
   launch.decision = &decision;
+  launch.workspace_bytes = 0;  // a solution with a workspace has no fast form
   plan->counter = decision.counter;
   fill_node(original, plan);
   return true;

@@ -28,7 +28,7 @@ class ShadowLaunch {
   ShadowLaunch& operator=(const ShadowLaunch&) = delete;
 
   // Returns the solution's launch on the copies, or null if there is no check.
-  const LaunchPlan* plan() const { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
+  LaunchPlan* plan() { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
   ShadowMiss miss() const { return miss_; }
   // Call if the launch on the copies failed.
   void give_up(CUresult result);

@@ -17,6 +17,7 @@
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/launch/workspace.h"
 #include "shim/plan/remembered.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/generation.h"
@@ -31,6 +32,7 @@ Pool g_memory_pool;
 void remember(const LaunchRequest& request, const LaunchPlan& plan, uint64_t changes) {
   ReaderState* const reader = t_fast_reader;
   if (reader == nullptr || plan.record == nullptr || !plan.record->inputs.are_whole) return;
+  if (plan.action == LaunchAction::redirect && plan.workspace_bytes != 0) return;
   const Record& record = *plan.record;
   const bool depends_on_device = record.kind == HandleKind::kernel && are_devices_told_apart();
   if (depends_on_device || record.candidates[0].generation->mode != Mode::apply ||
@@ -81,7 +83,10 @@ __attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, Laun
   const CounterIndex counter = counter_of(plan->decision->series, Outcome::shadowed);
   count(counter);
   ShadowLaunch shadow(launch.request, *plan);
-  if (const LaunchPlan* const copied = shadow.plan()) {
+  LaunchPlan* const copied = shadow.plan();
+  if (copied != nullptr && copied->workspace_bytes != 0 && !give_workspace(launch.request, copied)) {
+    shadow.give_up(CUDA_ERROR_OUT_OF_MEMORY);
+  } else if (copied != nullptr) {
     SlowLaunch bare = launch;
     bare.config = nullptr;
     CUlaunchAttribute attributes[kMaxAttributes];
@@ -112,6 +117,10 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
   LaunchRecording recording(launch->request, plan);
   const auto original = [&] { return recording.end(call_original()); };
   if (plan.action == LaunchAction::original) return original();
+  if (plan.workspace_bytes != 0 && !give_workspace(launch->request, &plan)) {
+    refuse_redirect(&plan);
+    return original();
+  }
 
   CUlaunchAttribute attributes[kMaxAttributes];
   unsigned attribute_count = 0;

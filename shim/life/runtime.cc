@@ -17,6 +17,7 @@
 #include "shim/launch/recording.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/launch/workspace.h"
 #include "shim/life/libraries.h"
 #include "shim/life/read_settings.h"
 #include "shim/life/start_gate.h"
@@ -63,6 +64,7 @@ void before_fork() {
   lock_decisions_for_fork();
   lock_shadow_rules_for_fork();
   lock_graphs_for_fork();
+  lock_workspaces_for_fork();
   lock_modules_for_fork();
   lock_devices_for_fork();
   lock_loaded_images_for_fork();
@@ -82,6 +84,7 @@ void after_fork(bool is_child) {
   unlock_loaded_images_after_fork(is_child);
   unlock_devices_after_fork(is_child);
   unlock_modules_after_fork(is_child);
+  unlock_workspaces_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
   unlock_shadow_rules_after_fork(is_child);
   unlock_decisions_after_fork(is_child);

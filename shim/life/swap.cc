@@ -15,6 +15,7 @@
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/launch/workspace.h"
 #include "shim/life/job_quarantine.h"
 #include "shim/life/libraries.h"
 #include "shim/life/move.h"
@@ -144,7 +145,10 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
   }
   const bool has_checks = watch_shadow() | prepare_shadows();
   end_buried_variants();
-  while (Generation* ended = remove_ended_generation(has_more)) end_generation(ended);
+  while (Generation* ended = remove_ended_generation(has_more)) {
+    end_workspaces_of_generation(ended->number);
+    end_generation(ended);
+  }
   *has_more = *has_more || has_checks;
   leave_busy();
   return true;

@@ -102,6 +102,17 @@ void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decis
       stage == Stage::no_solution ? Outcome::fallback_no_solution : Outcome::fallback_where;
 }
 
+namespace {
+
+bool compute_workspace(const Decision& decision, const LaunchView& view, int64_t* bytes) {
+  *bytes = 0;
+  const Program program = decision.binding->workspace;
+  return program.count == 0 || (run(*decision.snapshot, program, view, bytes) && *bytes >= 1 &&
+                                *bytes <= kMaxWorkspace);
+}
+
+}  // namespace
+
 void plan_decided(const Candidate& candidate, const Decision& decision, Mode mode,
                   const LaunchRequest& request, LaunchPlan* plan) {
   plan->candidate = &candidate;
@@ -121,6 +132,7 @@ void plan_decided(const Candidate& candidate, const Decision& decision, Mode mod
   const LaunchView& view = request.view;
   const bool holds = solution_holds(decision, view) &&
                      compute_geometry(decision, view, plan->geometry) &&
+                     compute_workspace(decision, view, &plan->workspace_bytes) &&
                      choose_arguments(decision, view, plan->pointers, plan->values, &plan->params);
   if (!holds) {
     plan->outcome = Outcome::fallback_where;

@@ -44,6 +44,7 @@ struct LaunchPlan {
   const Decision* decision;    // its decision; null: the definition's name could not be computed
   void** params;
   uint32_t geometry[kGeometryCount];
+  int64_t workspace_bytes;  // that put_workspace() must supply; 0: none
   void* pointers[kMaxParams];
   int64_t values[kMaxParams];
   void* unpacked[kMaxParams];
@@ -90,6 +91,11 @@ Outcome outcome_of(DecisionKind kind);
 inline const Solution& solution_of(const Decision& decision) {
   const Snapshot& snapshot = *decision.snapshot;
   return snapshot.begin(snapshot.solutions)[decision.binding->solution];
+}
+
+// Completes the arguments of a redirect with the address of its workspace.
+inline void put_workspace(uint64_t address, LaunchPlan* plan) {
+  plan->values[solution_of(*plan->decision).workspace - 1] = static_cast<int64_t>(address);
 }
 
 // True if the `where` of the pattern, or of the solution, holds.

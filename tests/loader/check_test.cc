@@ -84,6 +84,10 @@ const Fault kFaults[] = {
      R"("pdl": true, "reads_before_wait": ["z"], "grid")", "11:40", "bad-value"},
     {"LetsTheNextBeginWithoutAWait", kSolutionPath, R"("factor"])", R"("next_may_begin"])", "13:37",
      "bad-value"},
+    {"WorkspaceThatIsNotTaken", kSolutionPath, R"("grid")", R"("workspace": 64, "grid")", "11:18",
+     "bad-value"},
+    {"FractionalWorkspace", kSolutionPath, R"("grid")", R"("workspace": 6.5, "grid")", "11:18",
+     "wrong-type"},
     {"TwoGridEntries", kSolutionPath, R"(["rows", 1, 1])", R"(["rows", 1])", "11:13", "bad-value"},
     {"ShortSha", kSolutionPath, R"({"path": "scale.sm_80.cubin", "sha256": ")",
      R"({"path": "scale.sm_80.cubin", "sha256": "0)", "8:47", "bad-value"},
@@ -1194,6 +1198,23 @@ TEST(Check, RefusesAGeometryThatThePatternMakesImpossible) {
   const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::refused_expression), "grid x is 0") << all_of(report);
   EXPECT_NE(report.snapshot, nullptr);
+}
+
+TEST(Check, RefusesAWorkspaceThatCannotBeHad) {
+  const char* const kFactor = "\"rows\", \"factor\"]";
+  for (const auto& [bytes, rule, words] :
+       {std::tuple{"0", Rule::refused_expression, "the workspace has 0 bytes; 1 to"},
+        {"67108865", Rule::refused_expression, "the workspace has 67108865 bytes"},
+        {"\"factor\"", Rule::refused_expression, "is a floating-point value"},
+        {"\"cols\"", Rule::refused_argument, "unknown name \"cols\""},
+        {"64", Rule::kernel_params,
+         "takes 4 bytes for \"workspace\", but it is an address of 8 bytes"}}) {
+    const TestFolder folder(kSolutionPath, "\"grid\"",
+                            std::string("\"workspace\": ") + bytes + ", \"grid\"");
+    folder.change(kSolutionPath, kFactor, "\"rows\", \"workspace\"]");
+    const CheckReport report = check(folder);
+    EXPECT_CONTAINS(lines_of(report, rule), words) << all_of(report);
+  }
 }
 
 TEST(Check, ComparesAConstantAxisThatThePatternReadsAsAnArgument) {

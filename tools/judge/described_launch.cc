@@ -144,6 +144,10 @@ Result<std::optional<Launch>> DescribedLaunch::plan(const Snapshot& snapshot,
     const size_t size = snapshot.begin(binding->arguments)[i].size;
     memcpy(launch.params.emplace_back().data(), plan.params[i], size);
   }
+  if (plan.workspace_bytes != 0) {
+    launch.workspace_param = solution_of(*plan.decision).workspace - 1u;
+    launch.workspace_bytes = plan.workspace_bytes;
+  }
   return std::optional<Launch>(std::move(launch));
 }
 

@@ -54,6 +54,9 @@ struct Gpu::Driver {
   CUdevice device = 0;
   CUstream stream = nullptr;
   std::vector<CUevent> events;
+  CUfunction workspace_of = nullptr;
+  CUdeviceptr workspace = 0;
+  int64_t workspace_bytes = 0;  // 0: there is none
 
   Result<void> check(CUresult result, const char* call) const {
     if (result == CUDA_SUCCESS) return {};
@@ -198,9 +201,25 @@ Result<void> Gpu::fill8(CUdeviceptr to, uint8_t value, size_t bytes) {
   return FIBSHIM_CALL(cuMemsetD8Async, to, value, bytes, driver_->stream);
 }
 
+Result<void> Gpu::prepare_workspace(CUfunction kernel, const Launch& launch) {
+  Driver& driver = *driver_;
+  if (launch.workspace_bytes == 0 || (driver.workspace_of == kernel &&
+                                      driver.workspace_bytes >= launch.workspace_bytes)) {
+    return {};
+  }
+  if (driver.workspace_bytes != 0) FIBSHIM_TRY(release(driver.workspace));
+  driver.workspace_bytes = 0;
+  driver.workspace = FIBSHIM_TRY(allocate(static_cast<size_t>(launch.workspace_bytes)));
+  driver.workspace_bytes = launch.workspace_bytes;
+  driver.workspace_of = kernel;
+  return fill8(driver.workspace, 0, static_cast<size_t>(launch.workspace_bytes));
+}
+
 Result<void> Gpu::launch(CUfunction kernel, const Launch& launch) {
+  FIBSHIM_TRY(prepare_workspace(kernel, launch));
   std::vector<void*> params;
   for (const auto& param : launch.params) params.push_back(const_cast<uint8_t*>(param.data()));
+  if (launch.workspace_bytes != 0) params[launch.workspace_param] = &driver_->workspace;
   CUlaunchAttribute cluster = cluster_attribute(launch.geometry.data());
   const bool has_cluster =
       launch.geometry[kClusterX] * launch.geometry[kClusterY] * launch.geometry[kClusterZ] != 1;
@@ -217,6 +236,7 @@ Result<void> Gpu::synchronize() { return FIBSHIM_CALL(cuStreamSynchronize, drive
 Result<CUgraphExec> Gpu::capture(CUfunction kernel, const Launch& one, int count) {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
+  FIBSHIM_TRY(prepare_workspace(kernel, one));
   FIBSHIM_TRY(
       FIBSHIM_CALL(cuStreamBeginCapture, driver_->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   Result<void> launched;

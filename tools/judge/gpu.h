@@ -19,6 +19,8 @@ namespace fibshim::judge {
 struct Launch {
   std::vector<std::array<uint8_t, 8>> params;  // the first bytes of each are the value
   std::array<uint32_t, kGeometryCount> geometry;
+  uint32_t workspace_param;  // its index, if there are workspace_bytes
+  int64_t workspace_bytes;   // of memory that Gpu supplies; 0: none
 
   bool operator==(const Launch&) const = default;
 };
@@ -53,6 +55,7 @@ class Gpu {
   Result<void> copy(CUdeviceptr to, CUdeviceptr from, size_t bytes);  // in the stream
   Result<void> fill32(CUdeviceptr to, uint32_t value, size_t words);  // in the stream
   Result<void> fill8(CUdeviceptr to, uint8_t value, size_t bytes);    // in the stream
+  // A kernel keeps its workspace, zeroed at first, until another one needs one.
   Result<void> launch(CUfunction kernel, const Launch& launch);
   Result<void> synchronize();
 
@@ -76,6 +79,7 @@ class Gpu {
  private:
   struct Driver;
   Gpu();
+  Result<void> prepare_workspace(CUfunction kernel, const Launch& launch);
   Result<void> mark(int event);  // records event number `event`
   Result<std::vector<double>> elapsed(int pairs);
 

@@ -70,7 +70,10 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   std::vector<std::string> names;
   for (const MarkedName& argument : solution.arguments) {
-    if (argument.name != kNextMayBegin) names.push_back(argument.name);
+    if (!is_supplied_by_shim(solution, argument.name)) names.push_back(argument.name);
+  }
+  if (solution.workspace) {
+    for (const std::string& name : solution.workspace->expression.names()) names.push_back(name);
   }
   for (const auto* expressions : {&solution.geometry, &solution.where, &solution.when}) {
     for (const MarkedExpression& one : *expressions) {

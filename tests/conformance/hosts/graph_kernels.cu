@@ -61,8 +61,12 @@ ORIGINAL(z)  // no pattern knows it
   kind(curated_##letter, (int32_t salt, Written out, Read in, Read with, int32_t n),        \
          out[i] = step(#letter[0], in[i], with[i], salt);)
 ONE_FOR_ONE(KERNEL, a)
-ONE_FOR_ONE(KERNEL, c)
 ONE_FOR_ONE(WAITING_KERNEL, f)
+
+// With a workspace, which holds zeros between two launches.
+KERNEL(curated_c, (int32_t salt, Written out, Read in, Read with, int32_t n, Written workspace),
+       workspace[i] ^= step('c', in[i], with[i], salt);
+       out[i] = workspace[i]; workspace[i] = 0;)
 
 KERNEL(curated_ab, (Read in, Read with0, Read with1, Written out, int32_t salt0, int32_t salt1, int32_t n),
        out[i] = step('b', step('a', in[i], with0[i], salt0), with1[i], salt1);)
@@ -73,8 +77,10 @@ KERNEL(curated_cd,
        (Read in, Read with0, Read with1, Written between, Written out, int32_t salt0, int32_t salt1, int32_t n),
        const uint32_t t = step('c', in[i], with0[i], salt0);
        between[i] = t; out[i] = step('d', t, with1[i], salt1);)
-KERNEL(curated_de, (Read in, Read with0, Read in1, Written out, int32_t salt0, int32_t salt1, int32_t n),
-       out[i] = step('e', in1[i], step('d', in[i], with0[i], salt0), salt1);)
+KERNEL(curated_de,
+       (Read in, Read with0, Read in1, Written out, int32_t salt0, int32_t salt1, int32_t n, Written workspace),
+       workspace[i] ^= step('e', in1[i], step('d', in[i], with0[i], salt0), salt1);
+       out[i] = workspace[i]; workspace[i] = 0;)
 KERNEL(curated_efgh,
        (Read in, Read with0, Read with1, Read with2, Written out, int32_t salt0, int32_t salt1, int32_t salt2, int32_t salt3, int32_t n),
        const uint32_t t = step('e', in[i], with0[i], salt0);

@@ -472,6 +472,24 @@ TEST_F(GraphCopies, AnExecThatRunsIsEnded) {
   EXPECT_EQ(499, read_int(to_));
 }
 
+// Memory can be freed while kernels run that use it.
+TEST_F(GraphCopies, FreeingMemoryWaitsForAllThatRuns) {
+  CUgraphNode last = add_store(graph_, 0);
+  for (int32_t i = 1; i < 500; ++i) last = add_store_after(graph_, last, i);
+  const CUgraphExec exec = instantiate(graph_);
+  const CUstream stream = make_stream();
+  CUevent done = nullptr;
+  ASSERT_OK(cuda().cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+  CUdeviceptr other = 0;
+  ASSERT_OK(cuda().cuMemAlloc_v2(&other, 4096));
+  for (int i = 0; i < 8; ++i) ASSERT_OK(cuda().cuGraphLaunch(exec, stream));
+  ASSERT_OK(cuda().cuEventRecord(done, stream));
+  ASSERT_OK(cuda().cuMemFree_v2(other));
+  EXPECT_OK(cuda().cuEventQuery(done));
+  ASSERT_OK(cuda().cuEventDestroy_v2(done));
+  end(exec);
+}
+
 // An upload into a stream waits for the exec's launches in other streams, and later work in that
 // stream waits for the upload. So it orders another exec after this one.
 TEST_F(GraphCopies, AnUploadWaitsForLaunchesInOtherStreams) {

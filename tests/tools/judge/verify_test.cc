@@ -53,6 +53,18 @@ TEST_F(Judge, PassesARightSolution) {
   EXPECT_EQ(has_waited ? result.err.substr(result.err.find('\n') + 1) : result.err, "");
 }
 
+TEST_F(Judge, GivesASolutionItsWorkspace) {
+  write_norm("norm_right");
+  std::string arguments = kNormArguments;
+  arguments.insert(arguments.size() - 1, ", \"workspace\"");
+  write_text(folder_ / "config/solutions/norm.json",
+             solution("rmsnorm_h64", "norm_with_workspace", arguments,
+                      R"([], "workspace": "4 * batch_size")"));
+  EXPECT_CONTAINS(exits(0, verify()).out, "3 cases: 3 passed, 0 failed");
+  EXPECT_CONTAINS(exits(0, run({"bench", folder_ / "config", "--axis", "batch_size=1,8"})).out,
+                  "2 cases: 2 passed, 0 failed");
+}
+
 TEST_F(Judge, SaysInOneLineWhyACaseCouldNotRun) {
   write_norm("norm_right");
   const ProgramResult result =

@@ -1,0 +1,52 @@
+// Workspaces: device memory of a solution's own, which "workspace" in its launch block asks for.
+//
+// Launches in one stream run one after the other, and so share one block for each solution; a node
+// of a graph has a block of its own, or shares one with nodes of its exec that it is ordered with.
+// A block is zeroed when it is made and never again. All blocks of a process have kMaxWorkspace
+// bytes at most. Slow path: makes driver calls.
+#pragma once
+
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+
+struct Workspace {
+  const Solution* owner;  // whose it is; valid while its generation is
+
+  // Of a stream's block.
+  uint64_t key;
+  Workspace* next;
+  uint64_t generation;  // 0: it is a graph's
+  uint64_t stream;  // its id; unlike handles, these are never used again
+
+  CUcontext context;
+  uint64_t address;
+  int64_t bytes;
+  bool is_gone;  // with its context
+  Workspace* newer;
+  Workspace* older;
+};
+
+// Completes the plan of a launch, a redirect with workspace_bytes, by the stream's block. Returns
+// false if it cannot be had.
+bool give_workspace(const LaunchRequest& request, LaunchPlan* plan);
+
+// Makes a block for a graph. `context`: null: the current one. Null: it cannot be had.
+Workspace* make_workspace(CUcontext context, int64_t bytes);
+// Frees the block once nothing runs that may use it.
+void release_workspace(Workspace* workspace);
+
+// Call before a stream, a context, or what belongs to a generation ends. Blocks of graphs are
+// released by their owners.
+void end_workspaces_of_stream(CUstream stream);
+void end_workspaces_of_green_context(CUgreenCtx context);
+void end_workspaces_of_generation(uint64_t number);
+// Call before a context is destroyed, or after a primary one was: their memory ends with them.
+void forget_workspaces_of_context(CUcontext context);
+void forget_workspaces_of_primary_context(CUdevice device);
+
+// For the atfork handlers.
+void lock_workspaces_for_fork();
+void unlock_workspaces_after_fork(bool is_child);
+
+}  // namespace fibshim
