@@ -220,8 +220,8 @@ class Binder {
     }
     if (compiled->constant && (*compiled->constant < 1 || *compiled->constant > kMaxWorkspace)) {
       return refuse(Rule::refused_expression, bytes.text.mark,
-                    "the workspace has " + std::to_string(*compiled->constant) +
-                        " bytes; 1 to " + std::to_string(kMaxWorkspace) + " can be had");
+                    "the workspace has " + std::to_string(*compiled->constant) + " bytes; 1 to " +
+                        std::to_string(kMaxWorkspace) + " can be had");
     }
     if (solution_.has_params && index < solution_.params.size() &&
         solution_.params[index].size != sizeof(uint64_t)) {

@@ -132,8 +132,9 @@ class SolutionReader {
     const auto& passed = solution_.arguments;
     const auto at = std::ranges::find(passed, kWorkspace, &MarkedName::name);
     if (at == passed.end() || std::ranges::count(passed, kWorkspace, &MarkedName::name) != 1) {
-      return error(Rule::bad_value, mark,
-                   "with \"workspace\", \"arguments\" must have " + in_quotes(kWorkspace) + " once");
+      return error(
+          Rule::bad_value, mark,
+          "with \"workspace\", \"arguments\" must have " + in_quotes(kWorkspace) + " once");
     }
     solution_.workspace_argument = static_cast<uint8_t>(at - passed.begin() + 1);
   }

@@ -24,9 +24,9 @@ inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, ori
 inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one definition name
 inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
 inline constexpr uint32_t kMaxStackDepth = 16;  // values on an expression's stack
-inline constexpr uint32_t kMaxNameLength = 512;    // bytes of a definition name, NUL included
-inline constexpr uint32_t kMaxChoices = 8;         // solutions of one definition
-inline constexpr uint32_t kMaxRewriteKernels = 8;  // kernels of one rewrite pattern
+inline constexpr uint32_t kMaxNameLength = 512;     // bytes of a definition name, NUL included
+inline constexpr uint32_t kMaxChoices = 8;          // solutions of one definition
+inline constexpr uint32_t kMaxRewriteKernels = 8;   // kernels of one rewrite pattern
 inline constexpr int64_t kMaxWorkspace = 64 << 20;  // bytes of all workspaces of a process
 
 using Offset = uint32_t;
@@ -408,9 +408,9 @@ struct Solution {
 // How one argument of the replacement is made.
 struct ArgumentMap {
   enum class Kind : uint8_t {
-    pass,      // the original's parameter `param`, `offset` bytes in, without a copy
-    integer,   // the program's int64, stored in `size` bytes; must fit
-    floating,  // the program's double, stored in `size` bytes (4 or 8)
+    pass,       // the original's parameter `param`, `offset` bytes in, without a copy
+    integer,    // the program's int64, stored in `size` bytes; must fit
+    floating,   // the program's double, stored in `size` bytes (4 or 8)
     workspace,  // the workspace's address, which is put in before the launch
   };
   Kind kind;
@@ -471,9 +471,9 @@ struct Binding {
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
   Program workspace;  // its size in bytes; empty: the solution has none
-  Program where;    // the solution's
-  Program when;     // the launches it serves; empty: all. Set in every state
-  FastRange range;  // `when` as a range
+  Program where;      // the solution's
+  Program when;       // the launches it serves; empty: all. Set in every state
+  FastRange range;    // `when` as a range
   FastForm fast;
   // For shadow checks. Empty: results cannot be compared, as they are random samples.
   Array<TensorUse> tensors;

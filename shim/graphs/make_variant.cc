@@ -77,8 +77,8 @@ bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size
   if (!read_kernel(originals.nodes[index].kept, &params)) return false;
   PlannedNode planned;
   plan_copied_node(originals.nodes[index].kept, params, &originals.nodes[index].facts, &planned);
-  const bool is_without = !is_refused && !give_workspace(variant, index,
-                                                         kernel.graph == variant->graph, &planned);
+  const bool is_without =
+      !is_refused && !give_workspace(variant, index, kernel.graph == variant->graph, &planned);
   if (planned.is_redirect() && (is_refused || is_without)) {
     refuse_node(&planned.plan, Outcome::fallback_refused);
     memset(&planned.shape, 0, sizeof planned.shape);

@@ -107,7 +107,8 @@ inline CUcontext context_of(const NodeParams& original, const LaunchPlan& plan) 
 inline bool give_workspace(Variant* variant, size_t index, bool may_share, PlannedNode* planned) {
   NodePlan& plan = planned->plan;
   return !planned->is_redirect() ||
-         give_workspace(variant, index, may_share, context_of(plan.params, plan.launch), &plan.launch);
+         give_workspace(variant, index, may_share, context_of(plan.params, plan.launch),
+                        &plan.launch);
 }
 
 // Counts the node as `counter` from now on; kNoCounter: not at all. Returns false if there is no

@@ -84,7 +84,8 @@ __attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, Laun
   count(counter);
   ShadowLaunch shadow(launch.request, *plan);
   LaunchPlan* const copied = shadow.plan();
-  if (copied != nullptr && copied->workspace_bytes != 0 && !give_workspace(launch.request, copied)) {
+  if (copied != nullptr && copied->workspace_bytes != 0 &&
+      !give_workspace(launch.request, copied)) {
     shadow.give_up(CUDA_ERROR_OUT_OF_MEMORY);
   } else if (copied != nullptr) {
     SlowLaunch bare = launch;

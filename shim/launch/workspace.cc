@@ -49,10 +49,11 @@ void free_memory(CUcontext context, uint64_t address) {
 void report_missing(int64_t bytes, const char* why) {
   static std::atomic<bool> was_reported;
   if (was_reported.exchange(true, std::memory_order_relaxed)) return;
-  log_message(LogLevel::warn,
-              "a workspace of %lld bytes cannot be had (%s); the original runs, as it does whenever "
-              "there is none",
-              static_cast<long long>(bytes), why);
+  log_message(
+      LogLevel::warn,
+      "a workspace of %lld bytes cannot be had (%s); the original runs, as it does whenever "
+      "there is none",
+      static_cast<long long>(bytes), why);
 }
 
 // `fill(address)` zeroes the block. Null: it cannot be had.

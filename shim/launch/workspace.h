@@ -17,7 +17,7 @@ struct Workspace {
   uint64_t key;
   Workspace* next;
   uint64_t generation;  // 0: it is a graph's
-  uint64_t stream;  // its id; unlike handles, these are never used again
+  uint64_t stream;      // its id; unlike handles, these are never used again
 
   CUcontext context;
   uint64_t address;

@@ -107,8 +107,8 @@ namespace {
 bool compute_workspace(const Decision& decision, const LaunchView& view, int64_t* bytes) {
   *bytes = 0;
   const Program program = decision.binding->workspace;
-  return program.count == 0 || (run(*decision.snapshot, program, view, bytes) && *bytes >= 1 &&
-                                *bytes <= kMaxWorkspace);
+  return program.count == 0 ||
+         (run(*decision.snapshot, program, view, bytes) && *bytes >= 1 && *bytes <= kMaxWorkspace);
 }
 
 }  // namespace

@@ -292,8 +292,8 @@ struct Node : Slot {
   std::vector<Node*> dependencies;
   std::vector<CUgraphEdgeData> dependency_data;  // one per dependency
   OwnedLaunch kernel;
-  std::function<void()> action;     // memcpy, memset, host
-  Graph* child = nullptr;           // owned
+  std::function<void()> action;  // memcpy, memset, host
+  Graph* child = nullptr;        // owned
   CUDA_MEMSET_NODE_PARAMS memset_params{};
   CUDA_MEMCPY3D memcpy_params{};
   CUDA_HOST_NODE_PARAMS host_params{};

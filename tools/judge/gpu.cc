@@ -203,8 +203,8 @@ Result<void> Gpu::fill8(CUdeviceptr to, uint8_t value, size_t bytes) {
 
 Result<void> Gpu::prepare_workspace(CUfunction kernel, const Launch& launch) {
   Driver& driver = *driver_;
-  if (launch.workspace_bytes == 0 || (driver.workspace_of == kernel &&
-                                      driver.workspace_bytes >= launch.workspace_bytes)) {
+  if (launch.workspace_bytes == 0 ||
+      (driver.workspace_of == kernel && driver.workspace_bytes >= launch.workspace_bytes)) {
     return {};
   }
   if (driver.workspace_bytes != 0) FIBSHIM_TRY(release(driver.workspace));

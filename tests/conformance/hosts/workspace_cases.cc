@@ -57,7 +57,10 @@ class Step {
  private:
   struct Call {
     Call(const Step& step, int32_t its_salt)
-        : in(step.memory_), with(in + sizeof(uint32_t) * kWords), out(with + sizeof(uint32_t) * kWords), salt(its_salt) {}
+        : in(step.memory_),
+          with(in + sizeof(uint32_t) * kWords),
+          out(with + sizeof(uint32_t) * kWords),
+          salt(its_salt) {}
     CUdeviceptr in, with, out;
     int32_t words = kWords, salt;
     mutable void* pointers[5] = {&in, &with, &out, &words, &salt};
