@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """SGLang as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_sglang.py BUILD [--model NAME] [--layers N] [--rounds N] [--batches N,...] [--temperature T] [--kernels N] [--option NAME=VALUE ...]
+  tests/gpu/engine_sglang.py BUILD [--model NAME] [--layers N] [--tensor-parallel N] [--rounds N] [--batches N,...] [--temperature T] [--kernels N] [--option NAME=VALUE ...]
 
-One engine in its default mode: its scheduler is a process of its own, and replays CUDA graphs of prefills and of decoding. That process
-is moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels and ours by turns.
+One engine in its default mode: its scheduler is a process of its own, with --tensor-parallel one for each GPU, and replays CUDA graphs of
+prefills and of decoding. Those processes are moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels and ours by turns.
 Printed is what tests/gpu/engine_vllm.py prints. --option: one of SGLang's own, such as attention_backend=triton.
 """
 import argparse
@@ -44,7 +44,7 @@ def make_engine(args, folder):
     engine_models.write(folder, engine_models.MODELS[args.model], args.layers)
     return sglang.Engine(**{"model_path": folder, "load_format": "dummy", "skip_tokenizer_init": True, "dtype": "bfloat16", "random_seed": 0,
                             "context_length": 2048, "mem_fraction_static": 0.3, "disable_radix_cache": True,
-                            "cuda_graph_max_bs_decode": max(64, *args.batches), "log_level": "error", **args.options})
+                            "cuda_graph_max_bs_decode": max(64, *args.batches), "log_level": "error", "tp_size": args.tensor_parallel, **args.options})
 
 
 def is_scheduler(pid):
@@ -52,7 +52,7 @@ def is_scheduler(pid):
 
 
 def profile(engine, work):
-    """Microseconds of GPU time by kernel, of the scheduler's process."""
+    """Microseconds of GPU time by kernel, of all schedulers' processes."""
     times = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
         engine.start_profile(output_dir=folder, activities=["GPU"])
@@ -85,14 +85,14 @@ def child(args):
     with tempfile.TemporaryDirectory() as folder:
         engine = make_engine(args, folder)
     pids = [one.pid for one in multiprocessing.active_children() if is_scheduler(one.pid)]
-    if not pids:
-        sys.exit("none of SGLang's processes calls itself its scheduler")
+    if len(pids) != args.tensor_parallel:
+        sys.exit(f"{len(pids)} of SGLang's processes call themselves its scheduler, not {args.tensor_parallel}")
     draw = random.Random(7)
     prompts = lambda count, length: [[draw.randrange(3, 32000) for _ in range(length)] for _ in range(count)]
     phases = [*((engine_turns.phase_of(batch), prompts(batch, 32), DECODED) for batch in args.batches), ("prefill", prompts(8, 1024), 1)]
     ways = ("--off", "--on") if "libfibshim" in os.environ.get("LD_PRELOAD", "") else ("apart",)
     out = {way: {"moves": []} for way in ways}
-    out["about"] = {"engine": f"SGLang {sglang.__version__}", "gpu": torch.cuda.get_device_name(),
+    out["about"] = {"engine": f"SGLang {sglang.__version__}", "gpu": torch.cuda.get_device_name() + (f", {len(pids)} ranks" if len(pids) > 1 else ""),
                     "model": engine_models.about(args.model)}
 
     def go(way):
@@ -122,7 +122,7 @@ def child(args):
 def turn(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--model", args.model, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), "--temperature", str(args.temperature),
+                 "--tensor-parallel", str(args.tensor_parallel), "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)), "--temperature", str(args.temperature),
                  *engine_turns.option_words(args.options)]
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
@@ -139,6 +139,7 @@ def main():
     parser.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--model", choices=engine_models.MODELS, default="llama")
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--tensor-parallel", type=int, default=1, help="processes with a GPU each")
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
     parser.add_argument("--temperature", type=float, default=0, help="of what is timed: sampled from the 40 likeliest tokens that make up 95 %%")
