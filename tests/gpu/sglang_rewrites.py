@@ -29,7 +29,7 @@ SIZES = tuple((*heads, 128) for heads in ((16, 8), (32, 4), (32, 8), (40, 8), (6
 SIZES_WITHOUT_NORMS = ((24, 8, 128), (32, 8, 128), (40, 8, 128), (64, 8, 128), (16, 4, 128), (32, 4, 128), (32, 8, 64), (16, 4, 64), (14, 2, 64),
                        (28, 4, 128), (16, 2, 128), (12, 2, 128), (20, 4, 128), (14, 2, 128), (8, 2, 128), (8, 1, 128), (4, 1, 128))
 TOKENS = (1, 8, 32, 256, 512)
-MOST_TOKENS = {(64, 8, 128): 256}  # without norms; the others have all of TOKENS
+MOST_TOKENS = {(64, 8, 128): 256, (14, 2, 128): 32}  # without norms; the others have all of TOKENS
 SLOTS, POSITIONS, EPS = 8192, 40960, 1e-6
 RESERVED_SLOT = 0
 BLOCKS_PER_SM = {"norm": 12, "rotate": 16}  # of 128 threads, by their registers
