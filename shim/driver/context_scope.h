@@ -5,10 +5,19 @@
 
 namespace fibshim {
 
-inline bool has_current_context() {
+// Returns the current context, or null if there is none.
+inline CUcontext current_context() {
   const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
   CUcontext context = nullptr;
-  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+inline bool has_current_context() { return current_context() != nullptr; }
+
+// Returns a green context as a context, or null if the driver does not tell.
+inline CUcontext context_of_green(CUgreenCtx green) {
+  const auto get_context = FIBSHIM_REAL(cuCtxFromGreenCtx);
+  CUcontext context = nullptr;
+  return get_context != nullptr && get_context(&context, green) == CUDA_SUCCESS ? context : nullptr;
 }
 
 // Also true if the driver cannot report it.
@@ -45,6 +54,17 @@ class ContextScope {
   bool is_current_ = false;
   bool is_pushed_ = false;
 };
+
+// Returns the context's device, or -1 if the driver does not tell.
+inline CUdevice device_of_context(CUcontext context) {
+  const ContextScope scope(context);
+  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
+  CUdevice device = -1;
+  return context != nullptr && scope.is_current() && get_device != nullptr &&
+                 get_device(&device) == CUDA_SUCCESS
+             ? device
+             : -1;
+}
 
 // Makes a device's primary context current if it is active.
 class PrimaryContextScope {

@@ -106,6 +106,13 @@ void freeze_execs(Is is) {
   }
 }
 
+bool has_owner(const Exec& exec, uintptr_t owner, uintptr_t unknown) {
+  for (const uintptr_t one : exec.owners) {
+    if (one == owner || one == unknown) return true;
+  }
+  return false;
+}
+
 bool has_execs() {
   MutexGuard guard(g_lock);
   return g_newest != nullptr;
@@ -223,21 +230,15 @@ void end_buried_variants() {
 
 void freeze_execs_of_owner(uintptr_t owner) {
   if (!has_execs()) return;
-  freeze_execs([owner](const Exec& exec) {
-    for (const uintptr_t one : exec.owners) {
-      if (one == owner || one == 0) return true;
-    }
-    return false;
-  });
+  freeze_execs([owner](const Exec& exec) { return has_owner(exec, owner, 0); });
 }
 
 void freeze_execs_of_context(CUcontext context) {
   if (!has_execs()) return;
-  freeze_execs([context](const Exec& exec) { return exec.context == context; });
-}
-
-void freeze_all_execs() {
-  if (has_execs()) freeze_execs([](const Exec&) { return true; });
+  freeze_execs([context](const Exec& exec) {
+    return context == nullptr || exec.context == context ||
+           has_owner(exec, reinterpret_cast<uintptr_t>(context), kUnknownContext);
+  });
 }
 
 void count_ended_stream() { g_ended_streams.fetch_add(1, std::memory_order_relaxed); }

@@ -38,6 +38,8 @@ inline constexpr uint32_t kHasReady = 1;   // run Exec::ready
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
 inline constexpr uint32_t kIsNoMore = 4;   // no launch is checked any more: end Exec::unreplaced
 
+inline constexpr uintptr_t kUnknownContext = 1;
+
 struct Exec {
   CUgraphExec host;
   CUcontext context;  // current when it was made
@@ -50,11 +52,13 @@ struct Exec {
   Block<HostNode> host_nodes;  // the same, sorted by the host's node
   Block<CUgraphNode> disabled_others;
   Block<ChildCopy> children;
-  Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is unknown
-  CUgraph originals;        // a copy of the host's graph; null: none is kept
-  TakenOver taken_over;     // updates since the copy, which current_originals() applies
-  bool is_in_place;         // the host's own exec holds replacements, or may
-  bool is_updated;          // it has taken over another graph, whose nodes the driver does not use
+  // Modules, libraries and contexts that its kernels die with; 0: a module or library is unknown,
+  // kUnknownContext: a context.
+  Block<uintptr_t> owners;
+  CUgraph originals;     // a copy of the host's graph; null: none is kept
+  TakenOver taken_over;  // updates since the copy, which current_originals() applies
+  bool is_in_place;      // the host's own exec holds replacements, or may
+  bool is_updated;       // it has taken over another graph, whose nodes the driver does not use
   // The originals list their nodes as the graph that it was made from does, so the host's tell which is which.
   bool has_known_nodes;
   // Some nodes other than kernels may be disabled in the host's exec, but it is unknown which.
@@ -128,10 +132,9 @@ void bury_variant(Variant* variant);
 // Called by the watcher.
 void end_buried_variants();
 
-// Call before something ends that kernels belong to: a module, a library, or a context.
+// Call before something ends that kernels belong to: a module, a library, or a context, null: any.
 void freeze_execs_of_owner(uintptr_t owner);
 void freeze_execs_of_context(CUcontext context);
-void freeze_all_execs();
 
 // Count streams that have ended, since another stream may reuse the handle.
 void count_ended_stream();

@@ -13,13 +13,16 @@ namespace {
 
 bool can_make_variant(const Exec& exec) { return exec.originals != nullptr && !exec.is_frozen; }
 
-// Requires the exec's lock. True if its next launch would run a quarantined solution.
-bool runs_quarantined(const Exec& exec) {
+// Requires the exec's lock. True if its next launch would run a solution for whose series
+// `is(series)`.
+template <class Is>
+bool runs_solution(const Exec& exec, const Is& is) {
   const Variant* variant = exec.ready.load(std::memory_order_acquire);
   if (variant == nullptr) variant = exec.running.load(std::memory_order_acquire);
+  if (variant == nullptr) return false;  // the host has ended it
   for (const Run& run : variant->runs) {
     if (run.number != 0 && outcome_of_counter(run.counter) == Outcome::hit &&
-        is_series_quarantined(series_of_counter(run.counter))) {
+        is(series_of_counter(run.counter))) {
       return true;
     }
   }
@@ -63,11 +66,17 @@ MovedGraphs prepare_graphs() {
     const ReadSection section;
     const Generation* const generation = current_generation();
     const uint32_t quarantines = quarantine_count();
-    if (generation == nullptr || !can_make_variant(*exec)) continue;
+    if (generation == nullptr) continue;
+    const bool can_move = can_make_variant(*exec);
     if (exec->tried != generation->number) {
       exec->tried = generation->number;
-      ++(prepare(exec) ? out.moved : out.kept);
-    } else if (exec->tried_quarantines != quarantines && runs_quarantined(*exec)) {
+      if (can_move && prepare(exec)) {
+        ++out.moved;
+      } else if (can_move || runs_solution(*exec, [](uint32_t) { return true; })) {
+        ++out.kept;
+      }
+    } else if (can_move && exec->tried_quarantines != quarantines &&
+               runs_solution(*exec, is_series_quarantined)) {
       (void)prepare(exec);
     }
     exec->tried_quarantines = quarantines;

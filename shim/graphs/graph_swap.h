@@ -9,7 +9,7 @@ namespace fibshim {
 
 struct MovedGraphs {
   uint32_t moved;  // the next launch belongs to the generation in force
-  uint32_t kept;   // no variant could be made: they run as before
+  uint32_t kept;   // they run as before, with solutions of another generation
 };
 
 // Makes variants for the generation in force for all execs of another generation, once each, and

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/base/settings_in_force.h"
+#include "shim/driver/context_scope.h"
 #include "shim/graphs/bodies.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
@@ -10,6 +11,7 @@
 #include "shim/launch/shadow_rules.h"
 #include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
+#include "shim/registry/modules.h"
 
 namespace fibshim {
 
@@ -127,9 +129,10 @@ class Surveyor {
   }
 
  private:
-  // A function, with the answers that are the same for all of its nodes.
+  // A function in a context, with the answers that are the same for all of its nodes.
   struct Kernel {
     const void* handle;
+    CUcontext context;  // NodeParams::ctx
     bool is_tracked;
   };
 
@@ -138,8 +141,10 @@ class Surveyor {
     const void* const handle = handle_of(params);
     Kernel& kernel = kernels_[first_place(reinterpret_cast<uintptr_t>(handle)) / kNextPlace %
                               (sizeof kernels_ / sizeof *kernels_)];
-    if (kernel.handle == handle && handle != nullptr) return &kernel;
-    kernel = {handle, is_tracked_kernel(handle)};
+    if (kernel.handle == handle && kernel.context == params.ctx && handle != nullptr) {
+      return &kernel;
+    }
+    kernel = {handle, params.ctx, is_tracked_kernel(handle)};
     survey_.has_members |= has_members(handle);
     return add_owner(params, &survey_.owners) ? &kernel : nullptr;
   }
@@ -361,7 +366,18 @@ bool Survey::has_updatable_nodes() const {
 
 bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
   const uintptr_t slot = find_handle(handle_of(params));
-  return add_owner(slot == 0 ? 0 : entry_of(slot)->owner, owners);
+  const HandleEntry* const entry = slot == 0 ? nullptr : entry_of(slot);
+  CUcontext context = params.ctx;
+  if (params.kern == nullptr) {
+    context = entry == nullptr ? nullptr : entry->context;
+  } else if (context == nullptr) {
+    context = current_context();
+  }
+  uintptr_t owner = entry == nullptr ? 0 : entry->owner;
+  if (const uintptr_t library = library_of_module(owner)) owner = library;
+  return add_owner(owner, owners) &&
+         add_owner(context == nullptr ? kUnknownContext : reinterpret_cast<uintptr_t>(context),
+                   owners);
 }
 
 bool add_owner(uintptr_t owner, Block<uintptr_t>* owners) {

@@ -54,7 +54,7 @@ struct Survey {
   void forget();
 };
 
-// Adds the module or library that a node's kernel dies with. False: no memory.
+// Adds the module or library, and the context, that a node's kernel dies with. False: no memory.
 bool add_owner(const NodeParams& params, Block<uintptr_t>* owners);
 bool add_owner(uintptr_t owner, Block<uintptr_t>* owners);
 

@@ -12,6 +12,7 @@
 #include "shim/launch/workspace.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/handles.h"
+#include "shim/registry/modules.h"
 
 namespace fibshim {
 namespace {
@@ -24,37 +25,47 @@ CUresult record_context(CUresult result, CUdevice device) {
   return result;
 }
 
-// Call before a context may end. It is unknown which functions end with it, so all are forgotten;
-// the recorder's events are destroyed.
-void end_functions() {
-  forget_functions();
+// Call before a context may end; null: it is unknown which. The recorder's events are destroyed.
+void end_functions(CUcontext context) {
+  forget_functions(context);
   drop_recording_events();
+}
+
+// Call if it ends, or has ended.
+void end_modules(CUcontext context) {
+  freeze_execs_of_context(context);
+  forget_modules_of_context(context);
+  forget_workspaces_of_context(context);
+}
+
+void end_context(CUcontext context) {
+  end_functions(context);
+  drop_shadow_of_context(context);
+  end_captures_of_context(context);
+  end_modules(context);
+  count_ended_stream();
+  forget_lost_context(context);
 }
 
 template <class Function>
 CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
-  end_functions();
-  drop_shadow_of_context(context);
-  end_captures_of_context(context);
-  freeze_execs_of_context(context);
-  count_ended_stream();
-  forget_lost_context(context);
-  forget_workspaces_of_context(context);
+  end_context(context);
   return call_real(function, context);
 }
 
-template <class Function>
-CUresult end_primary_context(const std::atomic<Function>& function, CUdevice device,
+// `handle`: of what is released or reset, and the primary context of `device` with it.
+template <class Function, class Handle>
+CUresult end_primary_context(const std::atomic<Function>& function, Handle handle, CUdevice device,
                              bool is_reset) {
-  end_functions();
-  if (is_reset) freeze_all_execs();
+  const CUcontext context = primary_context_of(device);
+  end_functions(context);
+  if (is_reset) end_modules(context);
   count_ended_stream();
-  const CUresult result = call_real(function, device);
+  const CUresult result = call_real(function, handle);
   // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
   if (has_ended) drop_shadow_of_device(device);
-  if (has_ended) forget_workspaces_of_primary_context(device);
-  if (!is_reset && has_ended) freeze_all_execs();
+  if (!is_reset && has_ended) end_modules(context);
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
   return result;
@@ -109,27 +120,26 @@ CUresult hook_cuCtxDestroy_v2(CUcontext context) {
 CUresult hook_cuCtxDetach(CUcontext context) { return end_context(real::cuCtxDetach, context); }
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
-  return end_primary_context(real::cuDevicePrimaryCtxRelease, device, false);
+  return end_primary_context(real::cuDevicePrimaryCtxRelease, device, device, false);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return end_primary_context(real::cuDevicePrimaryCtxRelease_v2, device, false);
+  return end_primary_context(real::cuDevicePrimaryCtxRelease_v2, device, device, false);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
-  return end_primary_context(real::cuDevicePrimaryCtxReset, device, true);
+  return end_primary_context(real::cuDevicePrimaryCtxReset, device, device, true);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  return end_primary_context(real::cuDevicePrimaryCtxReset_v2, device, true);
+  return end_primary_context(real::cuDevicePrimaryCtxReset_v2, device, device, true);
 }
 
-CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
-  end_functions();
-  end_captures_of_green_context(context);
-  end_workspaces_of_green_context(context);
-  freeze_all_execs();
-  drop_shadow_of_device(-1);
-  count_ended_stream();
-  return call_real(real::cuGreenCtxDestroy, context);
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx green) {
+  const CUcontext context = context_of_green(green);
+  const CUdevice device = device_of_context(context);
+  end_workspaces_of_context(context);  // their memory is the primary context's
+  end_context(context);
+  // It holds the primary context, too.
+  return end_primary_context(real::cuGreenCtxDestroy, green, device, false);
 }

@@ -2,6 +2,7 @@
 #include "shim/hooks/hooks.h"
 
 #include "shim/base/upcalls.h"
+#include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_table.h"
 #include "shim/hooks/call_real.h"
 #include "shim/launch/learn.h"
@@ -15,16 +16,23 @@ uintptr_t as_owner(Handle handle) {
   return reinterpret_cast<uintptr_t>(handle);
 }
 
+template <class Owner>
+constexpr bool is_library = std::is_same_v<Owner, CUlibrary>;
+
 // `owner`: where the driver has stored the host's handle.
 template <class Owner>
 CUresult record_load(CUresult result, const Owner* owner, const void* image) {
-  if (result == CUDA_SUCCESS && owner != nullptr) record_image(as_owner(*owner), image);
+  if (result == CUDA_SUCCESS && owner != nullptr) {
+    record_image(as_owner(*owner), is_library<Owner>, image);
+  }
   return result;
 }
 
 template <class Owner>
 CUresult record_file_load(CUresult result, const Owner* owner, const char* path) {
-  if (result == CUDA_SUCCESS && owner != nullptr) record_image_file(as_owner(*owner), path);
+  if (result == CUDA_SUCCESS && owner != nullptr) {
+    record_image_file(as_owner(*owner), is_library<Owner>, path);
+  }
   return result;
 }
 
@@ -141,9 +149,9 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const char* name = nullptr;
   if (result == CUDA_SUCCESS && function != nullptr && get_name != nullptr &&
       upcalls().ensure_started() && get_name(&name, *function) == CUDA_SUCCESS) {
-    // It dies with the kernel's library or with the context. With an unknown owner it is forgotten
-    // when the first module, library or context ends.
-    (void)learn_handle(*function, HandleKind::function, 0, name, library_of(kernel));
+    // It dies with the kernel's library or with the context.
+    (void)learn_handle(*function, HandleKind::function, library_of(kernel), name, 0,
+                       current_context());
   }
   return result;
 }

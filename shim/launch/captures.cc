@@ -55,7 +55,8 @@ CUdevice primary_device_of(CUcontext context) {
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
   CUdevice device = kNone;
   if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) return kNone;
-  return may_be_primary_context(context, device) ? device : kNone;
+  const CUcontext primary = primary_context_of(device);
+  return primary == nullptr || primary == context ? device : kNone;
 }
 
 // Call when a capture has ended.
@@ -124,24 +125,14 @@ void end_captures_of_context(CUcontext context) {
   });
 }
 
-void end_captures_of_green_context(CUgreenCtx context) {
-  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
-  const auto get_context = FIBSHIM_REAL(cuCtxFromGreenCtx);
-  CUcontext as_context = nullptr;
-  if (get_context != nullptr && get_context(&as_context, context) == CUDA_SUCCESS) {
-    end_captures_of_context(as_context);
-  }
-}
-
-bool may_be_primary_context(CUcontext context, CUdevice device) {
-  if (device < 0 || device >= kMostDevices) return true;
-  const CUcontext primary = g_primary_contexts[device].load(std::memory_order_relaxed);
-  return primary == nullptr || primary == context;
-}
-
 void record_primary_context(CUdevice device, CUcontext context) {
   if (device < 0 || device >= kMostDevices) return;
   g_primary_contexts[device].store(context, std::memory_order_relaxed);
+}
+
+CUcontext primary_context_of(CUdevice device) {
+  if (device < 0 || device >= kMostDevices) return nullptr;
+  return g_primary_contexts[device].load(std::memory_order_relaxed);
 }
 
 void end_captures_of_primary_context(CUdevice device, bool is_reset) {

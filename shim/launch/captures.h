@@ -21,12 +21,11 @@ void end_capture_of_stream(CUstream stream, bool is_per_thread_stream);
 // Call before the stream or the context ends, since its handle may be reused at once.
 void end_captures_of_stream(CUstream stream);
 void end_captures_of_context(CUcontext context);
-void end_captures_of_green_context(CUgreenCtx context);
 
 // Call after the driver has returned a device's primary context.
 void record_primary_context(CUdevice device, CUcontext context);
-// False: it is known not to be that one.
-bool may_be_primary_context(CUcontext context, CUdevice device);
+// Returns that context, or null if unknown.
+CUcontext primary_context_of(CUdevice device);
 
 // Called in a forked child, since the captures are its parent's.
 void end_captures_in_child();

@@ -327,7 +327,15 @@ uintptr_t learn_stranger(const void* handle) {
   const HandleEntry none = {};
   const HandleEntry& entry = known != 0 ? *entry_of(known) : none;
   const auto learn = [&](HandleKind kind, const char* name) {
-    return learn_handle(handle, kind, entry.owner, name, entry.image_owner, entry.context);
+    uintptr_t owner = entry.owner;
+    CUcontext context = entry.context;
+    if (owner == 0) owner = ask_owner(handle, kind);
+    if (kind == HandleKind::function && entry.owner == 0) {
+      context = context_of_module(owner);
+      // A module whose load was not seen may be one of a library, and ends with that.
+      if (context == nullptr) owner = 0;
+    }
+    return learn_handle(handle, kind, owner, name, entry.image_owner, context);
   };
   // The names belong to the driver; learn_handle() copies what it needs.
   const char* name = nullptr;

@@ -5,7 +5,6 @@
 #include "shim/base/log.h"
 #include "shim/driver/context_scope.h"
 #include "shim/driver/stream_context.h"
-#include "shim/launch/captures.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
@@ -123,17 +122,6 @@ void end_blocks(const Is& is) {
   }
 }
 
-template <class Is>
-void forget_blocks(const Is& is) {
-  {
-    MutexGuard guard(g_lock);
-    for (Workspace* at = g_newest; at != nullptr; at = at->older) {
-      if (is(at->context)) at->is_gone = true;
-    }
-  }
-  end_blocks([](const Workspace& one) { return one.is_gone; });
-}
-
 bool has_blocks() {
   MutexGuard guard(g_lock);
   return g_newest != nullptr;
@@ -218,14 +206,8 @@ void end_workspaces_of_stream(CUstream stream) {
   end_blocks([&](const Workspace& one) { return one.context == context && one.stream == id; });
 }
 
-void end_workspaces_of_green_context(CUgreenCtx context) {
-  const auto get_context = FIBSHIM_REAL(cuCtxFromGreenCtx);
-  CUcontext ended = nullptr;
-  if (!has_blocks() || get_context == nullptr || get_context(&ended, context) != CUDA_SUCCESS) {
-    return;
-  }
-  end_blocks([&](const Workspace& one) { return one.context == ended; });
-  forget_workspaces_of_context(ended);
+void end_workspaces_of_context(CUcontext context) {
+  end_blocks([context](const Workspace& one) { return one.context == context; });
 }
 
 void end_workspaces_of_generation(uint64_t number) {
@@ -233,11 +215,13 @@ void end_workspaces_of_generation(uint64_t number) {
 }
 
 void forget_workspaces_of_context(CUcontext context) {
-  forget_blocks([context](CUcontext one) { return one == context; });
-}
-
-void forget_workspaces_of_primary_context(CUdevice device) {
-  forget_blocks([device](CUcontext one) { return may_be_primary_context(one, device); });
+  {
+    MutexGuard guard(g_lock);
+    for (Workspace* at = g_newest; at != nullptr; at = at->older) {
+      if (context == nullptr || at->context == context) at->is_gone = true;
+    }
+  }
+  end_blocks([](const Workspace& one) { return one.is_gone; });
 }
 
 void lock_workspaces_for_fork() {

@@ -39,11 +39,10 @@ void release_workspace(Workspace* workspace);
 // Call before a stream, a context, or what belongs to a generation ends. Blocks of graphs are
 // released by their owners.
 void end_workspaces_of_stream(CUstream stream);
-void end_workspaces_of_green_context(CUgreenCtx context);
+void end_workspaces_of_context(CUcontext context);
 void end_workspaces_of_generation(uint64_t number);
-// Call before a context is destroyed, or after a primary one was: their memory ends with them.
+// Call if a context, and their memory with it, ends or has ended. Null: it is unknown which.
 void forget_workspaces_of_context(CUcontext context);
-void forget_workspaces_of_primary_context(CUdevice device);
 
 // For the atfork handlers.
 void lock_workspaces_for_fork();

@@ -34,7 +34,7 @@ HandleTable* g_table;  // the published table, for its writers; null before the 
 
 // Retired entries, tables and generations. Those in g_waiting wait for the end of the grace period;
 // those in g_collected were retired since it began. Entries are retired in crowds: all functions
-// when any context ends, all entries of unknown owner when any module ends. Most of their handles
+// of a context that ends, all entries of unknown owner when any module ends. Most of their handles
 // live on, and other threads may be launching them from these entries.
 struct Retired {
   HandleEntry* entries;  // by next_of_owner
@@ -341,10 +341,14 @@ void forget_owner(uintptr_t owner) {
   reuse_retired();
 }
 
-void forget_functions() {
+void forget_functions(CUcontext context) {
   MutexGuard guard(g_lock);
-  g_owners.for_each([](Owner* owner) {
-    kill_those(owner, [](const HandleEntry& entry) { return entry.kind == HandleKind::function; });
+  const auto is_dying = [context](const HandleEntry& entry) {
+    return entry.kind == HandleKind::function &&
+           (context == nullptr || entry.context == nullptr || entry.context == context);
+  };
+  g_owners.for_each([&](Owner* owner) {
+    kill_those(owner, is_dying);
     return true;
   });
   reuse_retired();

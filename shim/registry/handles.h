@@ -161,9 +161,9 @@ void forget_handle(const void* handle);
 // Called before the driver unloads it.
 void forget_owner(uintptr_t owner);
 
-// Removes the entries of all CUfunctions, as their contexts may end. They are learnt again when
-// launched.
-void forget_functions();
+// Removes the entries of a context's CUfunctions, and of those whose context is unknown, as it may
+// end. If it does not, they are learnt again when launched. Null: of all contexts.
+void forget_functions(CUcontext context);
 
 // Keep all launches off the fast side, even those of untracked kernels, and undo that. Calls nest.
 void suspend_fast_side();

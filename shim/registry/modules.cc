@@ -9,7 +9,7 @@
 #include "shim/base/hash_map.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
-#include "shim/driver/driver.h"
+#include "shim/driver/context_scope.h"
 #include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 #include "shim/registry/image_bytes.h"
@@ -37,8 +37,9 @@ struct ImageFacts {
 struct Module {
   uint64_t key;  // the CUmodule or CUlibrary
   Module* next;
-  uintptr_t library;   // of a library's module; 0: not one
-  CUcontext context;   // null: unknown
+  uintptr_t library;  // of a library's module; 0: not one
+  bool is_library;
+  CUcontext context;   // of a module; null: unknown
   const void* region;  // of a wrapper that was not read yet; null once `facts` are valid
   ImageFacts facts;
 };
@@ -47,10 +48,12 @@ constinit Mutex g_lock;  // guards the map
 constinit Pool g_pool;
 constinit HashMap<Module> g_modules{&g_pool};
 
-CUcontext current_context() {
-  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
-  CUcontext context = nullptr;
-  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
+Module new_module(uintptr_t owner, bool is_library) {
+  Module made = {};
+  made.key = owner;
+  made.is_library = is_library;
+  if (!is_library) made.context = current_context();
+  return made;
 }
 
 // The result of list_kernels().
@@ -155,12 +158,13 @@ bool with_facts(uintptr_t owner, const Use& use) {
   return use(module->facts);
 }
 
-// Removes one of the library's modules and returns it, or 0 if none is left.
-uintptr_t remove_module_of(uintptr_t library) {
+// Removes a module for which `is(module)` and returns it, or 0 if none is left.
+template <class Is>
+uintptr_t remove_module(const Is& is) {
   MutexGuard guard(g_lock);
-  Module* found = nullptr;
+  const Module* found = nullptr;
   g_modules.for_each([&](Module* module) {
-    if (module->library == library) found = module;
+    if (is(*module)) found = module;
     return found == nullptr;
   });
   if (found == nullptr) return 0;
@@ -171,16 +175,17 @@ uintptr_t remove_module_of(uintptr_t library) {
 
 }  // namespace
 
-void record_image(uintptr_t owner, const void* image) {
+void record_image(uintptr_t owner, bool is_library, const void* image) {
   if (image == nullptr || !has_generation()) return;
-  Module made = {owner, nullptr, 0, current_context(), region_of_wrapper(image), {}};
+  Module made = new_module(owner, is_library);
+  made.region = region_of_wrapper(image);
   if (made.region == nullptr) (void)read_facts(image, &made.facts);
   record(made);
 }
 
-void record_image_file(uintptr_t owner, const char* path) {
+void record_image_file(uintptr_t owner, bool is_library, const char* path) {
   if (path == nullptr || !has_generation()) return;
-  Module made = {owner, nullptr, 0, current_context(), nullptr, {}};
+  Module made = new_module(owner, is_library);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   struct stat status;
   void* bytes = MAP_FAILED;
@@ -197,15 +202,28 @@ void record_image_file(uintptr_t owner, const char* path) {
 }
 
 void record_library_module(uintptr_t module, uintptr_t library) {
-  if (has_generation()) record({module, nullptr, library, current_context(), nullptr, {}});
+  if (!has_generation()) return;
+  Module made = new_module(module, false);
+  made.library = library;
+  record(made);
 }
 
 void forget_module(uintptr_t owner) {
   if (!has_generation()) return;
   forget_owner(owner);
-  while (const uintptr_t module = remove_module_of(owner)) forget_owner(module);
+  const auto is_of_owner = [owner](const Module& module) { return module.library == owner; };
+  while (const uintptr_t module = remove_module(is_of_owner)) forget_owner(module);
   MutexGuard guard(g_lock);
   release(g_modules.remove(owner));
+}
+
+void forget_modules_of_context(CUcontext context) {
+  const auto is_ending = [context](const Module& module) {
+    return !module.is_library &&
+           (context == nullptr || module.context == nullptr || module.context == context);
+  };
+  while (remove_module(is_ending) != 0) {
+  }
 }
 
 bool find_image(uintptr_t owner, ImageIdentity* out) {
@@ -225,6 +243,12 @@ bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count) {
     }
     return false;
   });
+}
+
+uintptr_t library_of_module(uintptr_t module) {
+  MutexGuard guard(g_lock);
+  const Module* const found = g_modules.get(module);
+  return found == nullptr ? 0 : found->library;
 }
 
 CUcontext context_of_module(uintptr_t module) {

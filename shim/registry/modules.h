@@ -18,15 +18,19 @@
 
 namespace fibshim {
 
-// Called after a successful load. `owner`: the CUmodule or CUlibrary, in the current context.
-void record_image(uintptr_t owner, const void* image);
-void record_image_file(uintptr_t owner, const char* path);
+// Called after a successful load. `owner`: a CUmodule, of the current context, or a CUlibrary.
+void record_image(uintptr_t owner, bool is_library, const void* image);
+void record_image_file(uintptr_t owner, bool is_library, const char* path);
 
 // Called after cuLibraryGetModule. The module, of the current context, ends with the library.
 void record_library_module(uintptr_t module, uintptr_t library);
 
 // Called before an unload. Removes the owner, a library's modules, and all their handles.
 void forget_module(uintptr_t owner);
+
+// Called when a context ends, null: any of them. Removes its modules, whose handles
+// forget_functions() removes.
+void forget_modules_of_context(CUcontext context);
 
 struct ImageIdentity {
   ImageHashes hashes;
@@ -39,7 +43,10 @@ bool find_image(uintptr_t owner, ImageIdentity* out);
 // Finds the number of parameters of a kernel in the image. False: the image is unknown or lacks it.
 bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count);
 
-// Returns the context that a module was loaded into, or null if unknown.
+// Returns the library that a module is of, or 0.
+uintptr_t library_of_module(uintptr_t module);
+
+// Returns the context that a module was loaded into, or null if unknown, or of a library.
 CUcontext context_of_module(uintptr_t module);
 
 // For the atfork handlers.

@@ -62,6 +62,7 @@ struct Move {
   bool is_told_by_kernel = true;  // what ran says in which folder: only shape 1 differs, in "b"
   const char* only_simulated = nullptr;  // why, if so
   const char* chaos = "";                // SIMCUDA_CHAOS
+  const char* devices = "";              // SIMCUDA_DEVICES
 };
 
 const Move kMoves[] = {
@@ -74,6 +75,7 @@ const Move kMoves[] = {
     {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
     {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
     {"AndSetModules", "swap_and_set_modules", 0, false},
+    {"BesideEnds", "swap_beside_ends", 0, false, "it asks which calls were made", "", "90,90"},
     {"GraphInThreads", "swap_graph_in_threads", 0, false, "it asks which calls were made"},
     {"WhileChecked", "swap_while_checked", 0, false, "it makes driver calls fail"},
     {"Refused", "swap_refused", 4},
@@ -127,6 +129,7 @@ TEST_P(Swap, Holds) {
       {{"FIBSHIM_CONFIG", folders + "/link"},
        {"SIMCUDA_LOG", ""},
        {"SIMCUDA_CHAOS", row.chaos},
+       {"SIMCUDA_DEVICES", row.devices},
        {"MALLOC_PERTURB_", "165"}},  // what is used after it was freed is not what it was
       shim_path(), 120);
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;

@@ -88,7 +88,7 @@ GPU_CASE(contexts_under_load) {
              {.hit = 2 * each, .untracked = each});
 }
 
-// The same for functions made from kernels, whose owner the shim does not know.
+// The same for functions made from kernels.
 GPU_CASE(kernel_functions_under_load) {
   const CUlibrary own = gpu.load_library();
   CUfunction step = nullptr;

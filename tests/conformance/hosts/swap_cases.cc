@@ -4,6 +4,7 @@
 // The cases request swaps as `fibshim swap` does, through the control block of the process's own
 // counters file. The command itself is tested in tests/tools.
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "tests/conformance/hosts/control.h"
@@ -30,6 +31,12 @@ long ran_a(const Ran& before, const uint32_t* marks) {
 }
 long ran_b(const Ran& before, const uint32_t* marks) {
   return what_ran(marks).curated2 - before.curated2;
+}
+
+CUcontext make_context(const Gpu& gpu) {
+  CUcontext context = nullptr;
+  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
+  return context;
 }
 
 }  // namespace
@@ -338,7 +345,8 @@ GPU_CASE(swap_graph_details) {
 
   OK(cuda().cuModuleUnload(module));
   control.must_move(folder(arguments, "b"));
-  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  EXPECT_EQUAL(0, control.block().moved_graphs);
+  EXPECT_EQUAL(1, control.block().kept_graphs);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   // The watcher ends all execs that were replaced.
   gpu.finish({.curated1 = 5, .curated2 = 5}, {.hit = 1});
@@ -363,8 +371,92 @@ GPU_CASE(swap_and_set_modules) {
   EXPECT_EQUAL(1, control.block().moved_graphs);
   OK(cuda().cuModuleUnload(module));
   control.must_move(folder(arguments, "a"));
-  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  EXPECT_EQUAL(0, control.block().moved_graphs);
+  EXPECT_EQUAL(1, control.block().kept_graphs);
   gpu.finish({.curated1 = 2, .curated2 = 2}, {.hit = 2});
+}
+
+// Graphs go along with moves whatever has ended beside them, before they were instantiated and after;
+// but not if what has ended may be a module, a library or a context of one of their kernels.
+GPU_CASE(swap_beside_ends) {
+  const CUfunction step = gpu.step();
+  CUfunction of_kernel = nullptr;
+  OK(cuda().cuKernelGetFunction(&of_kernel, gpu.kernel(gpu.load_library())));
+  const auto end_primary = [](CUdevice device) {
+    CUcontext context = nullptr;
+    OK(cuda().cuDevicePrimaryCtxRetain(&context, device));
+    OK(cuda().cuDevicePrimaryCtxRelease_v2(device));
+  };
+  const auto end_green = [&] {
+    auto resource = zeroed<CUdevResource>();
+    CUdevResourceDesc description = nullptr;
+    CUgreenCtx green = nullptr;
+    OK(cuda().cuDeviceGetDevResource(gpu.device(), &resource, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
+    OK(cuda().cuGreenCtxCreate(&green, description, gpu.device(), CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuda().cuGreenCtxDestroy(green));
+  };
+  const std::function<void()> ends[] = {
+      [&] { OK(cuda().cuModuleUnload(gpu.load_module(kOther))); },
+      [&] { OK(cuda().cuLibraryUnload(gpu.load_library(kOther))); },
+      [&] {
+        OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
+        gpu.enter();
+      },
+      [&] { end_primary(gpu.device()); },
+      [&] { end_primary(1); },
+      end_green,
+  };
+  auto move = [&, round = 0](const Graph& graph, const auto& end, int moved) mutable {
+    const Executable executable(graph.get());
+    end();
+    Control control;
+    const long clones = calls("cuGraphClone");
+    control.must_move(folder(arguments, round++ % 2 == 0 ? "b" : "a"));
+    EXPECT_EQUAL(moved, control.block().moved_graphs);
+    EXPECT_EQUAL(1 - moved, control.block().kept_graphs);
+    EXPECT_EQUAL(moved, calls("cuGraphClone") - clones);
+  };
+  for (const auto& end : ends) {
+    end();
+    const Graph graph;
+    graph.add(of_kernel, Arguments(gpu.marks(), 1, 1),
+              graph.add(step, Arguments(gpu.marks(), 1, 1)));
+    move(graph, end, 1);
+  }
+  {
+    const CUcontext other = make_context(gpu);
+    const CUfunction there = gpu.step();
+    gpu.enter();
+    const Graph graph;
+    graph.add(there, Arguments(gpu.marks(), 1, 1));
+    move(
+        graph, [&] { OK(cuda().cuCtxDestroy_v2(other)); }, 0);
+  }
+  {
+    const CUkernel kernel = gpu.kernel(gpu.load_library());
+    const CUcontext other = make_context(gpu);
+    gpu.enter();
+    const Graph graph;
+    for (const CUcontext context : {gpu.context(), other}) {
+      Arguments own(gpu.marks(), 1, 1);
+      NodeParams2 params = node_params2(kernel, &own);
+      params.ctx = context;
+      (void)add_kernel(graph.get(), params);
+    }
+    move(
+        graph, [&] { OK(cuda().cuCtxDestroy_v2(other)); }, 0);
+  }
+  {
+    const CUlibrary library = gpu.load_library();
+    CUmodule module = nullptr;
+    OK(cuda().cuLibraryGetModule(&module, library));
+    const Graph graph;
+    graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 1));
+    move(
+        graph, [&] { OK(cuda().cuLibraryUnload(library)); }, 0);
+  }
+  gpu.finish({}, {.hit = 16});
 }
 
 // The host's own exec holds the replacements of the folder that was in force when it was made, and
@@ -407,7 +499,8 @@ GPU_CASE(swap_graph_goes_back) {
   CHECK(cuda().simcuda_set_faults("") == 1);
   // From then on no move reaches it.
   control.must_move(folder(arguments, "a"));
-  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  EXPECT_EQUAL(0, control.block().moved_graphs);
+  EXPECT_EQUAL(1, control.block().kept_graphs);
   executable.run(gpu);
   ran.free += 4;
   ran.curated1 += 2;
