@@ -6,6 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/shadow_counts.h"
+#include "shim/driver/context_scope.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/stream_context.h"
 #include "shim/launch/captures.h"
@@ -221,9 +222,15 @@ void ShadowLaunch::begin(const LaunchRequest& request, const LaunchPlan& plan) {
     return;
   }
   check_.pool = nullptr;
-  miss_ = nodes_ == nullptr ? api()->begin(&check_) : api()->begin_in_graph(&check_, nodes_);
+  miss_ = nodes_ == nullptr ? begin_in_stream() : api()->begin_in_graph(&check_, nodes_);
   has_room_ = nodes_ == nullptr && check_.pool != nullptr;
   if (miss_ == ShadowMiss::none) miss_ = redirect_to_copies(request, plan);
+}
+
+// A CUkernel runs in the context of the stream, whichever is current. So must the copies be there.
+ShadowMiss ShadowLaunch::begin_in_stream() {
+  const ContextScope scope(context_of_stream(check_.stream));
+  return scope.is_current() ? api()->begin(&check_) : ShadowMiss::memory;
 }
 
 ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& view) {

@@ -39,6 +39,7 @@ class ShadowLaunch {
 
  private:
   void begin(const LaunchRequest& request, const LaunchPlan& plan);
+  ShadowMiss begin_in_stream();
   ShadowMiss find_blocks(const LaunchPlan& plan, const LaunchView& view);
   ShadowMiss redirect_to_copies(const LaunchRequest& request, const LaunchPlan& plan);
 

@@ -210,6 +210,36 @@ GPU_CASE(check_graph_of_two_contexts) {
   gpu.finish({.step = 2 * launches, .curated1 = static_cast<long>(checks())}, {.hit = 2});
 }
 
+// Launches of a CUkernel in streams of another context than the current one, of the same GPU and of
+// another one, are checked there.
+GPU_CASE(check_streams_of_other_contexts) {
+  const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
+  const auto checks = [] { return ran("fibshim_shadow_compare"); };
+  CUcontext others[2] = {};
+  OK(cuda().cuCtxCreate_v2(&others[0], 0, gpu.device()));
+  OK(cuda().cuDevicePrimaryCtxRetain(&others[1], 1));
+  long launches = 0;
+  for (const CUcontext other : others) {
+    OK(cuda().cuCtxSetCurrent(other));
+    const CUstream stream = new_stream();
+    gpu.enter();
+    const long before = checks();
+    for (int i = 0; checks() == before && i < 3000; ++i) {
+      OK(gpu.launch_on(stream, kernel));
+      ++launches;
+      usleep(5'000);
+    }
+    CHECK(checks() > before);
+    const SimcudaLaunch last = last_launch("curated_n1");
+    void* context = nullptr;
+    OK(cuda().cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT,
+                                    param_at<CUdeviceptr>(last, 8)));
+    CHECK(last.context == other);
+    CHECK(context == other);
+  }
+  gpu.finish({.step = launches, .curated1 = checks()}, {.shadowed = launches});
+}
+
 // Graphs are instantiated while checks are requested.
 GPU_CASE(check_graph_while_told) {
   const auto own = gpu.handles();
