@@ -48,6 +48,7 @@ bool prepare(Exec* exec) {
       break;
   }
   drop_shadow(exec);
+  for (KernelNode& node : exec->nodes) node.has_no_check = false;
   // Do this before a launch can run the variant.
   if (keep_unreplaced(exec, *variant)) upload_variant(*exec->unreplaced.load());
   end_variant(exec->ready.exchange(variant, std::memory_order_acq_rel));

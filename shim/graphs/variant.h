@@ -15,7 +15,7 @@ struct KernelNode {
   CUgraphNode kept;   // its copy among the originals; null: there is none
   bool is_certain;    // false: the copy may be another node's (for_each_copied_kernel)
   bool is_disabled;   // in the exec
-  bool has_no_check;  // the memory that it writes is unknown or too large (shadow_exec.h)
+  bool has_no_check;  // it cannot be checked, e.g. as it is unknown what it writes (shadow_exec.h)
   NodeFacts facts;    // of its copy, and of the host's node
 };
 

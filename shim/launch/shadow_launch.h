@@ -59,7 +59,9 @@ class ShadowLaunch {
   LaunchPlan plan_;
   void* params_[kMaxParams];
   uint32_t patched_bytes_ = 0;
-  alignas(16) char patched_[2048];  // parameters with pointers to copies
+  // Parameters with pointers to copies: a kernel has no more than 4096 bytes, but for a few whose
+  // launches are not checked.
+  alignas(16) char patched_[4096];
 };
 
 // Counts a launch of a graph that was to be checked but had no checks. `series`: of a node that

@@ -3,6 +3,10 @@
 // What must run and be counted is stated by the case itself, next to what it does.
 
 #include "tests/conformance/conform_run.h"
+
+#include <filesystem>
+#include <fstream>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/support/text.h"
@@ -343,6 +347,35 @@ TEST(ChecksInGraphs, TakeNoMoreMemoryThanTheyMay) {
     if (one["shape"] == "(graph)") without_room += one["not_checked"]["memory"].get<long>();
   }
   EXPECT_GE(without_room, 1) << stats["shadow"].dump();
+}
+
+TEST(ChecksInGraphs, AreMadeBesideANodeThatCannotBeChecked) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  const std::string config = make_temporary_dir() + "/config";
+  std::filesystem::copy(conform_path("config"), config, std::filesystem::copy_options::recursive);
+  for (const auto& [name, bytes] : {std::pair("large", 4096), {"huge", 8192}}) {
+    std::ofstream(config + "/patterns/" + name + ".json") << nlohmann::json{
+        {"label", name},
+        {"benefit", 1},
+        {"description", "A step whose parameters are in one struct."},
+        {"match", {{"symbol", std::string("conform_") + name}, {"params", {bytes}}}},
+        {"axes",
+         {{"shape", {{"arg", 0}, {"offset", 8}, {"type", "int32"}}}, {"slots", {{"value", 8}}}}},
+        {"arguments",
+         {{"marks", {{"arg", 0}, {"offset", 0}, {"dtype", "int32"}}},
+          {"value", {{"arg", 0}, {"offset", 12}, {"type", "int32"}}}}},
+        {"writes", {"marks"}},
+        {"definition", "conform_n{shape}"}};
+  }
+  const HostRun run({"conform", "check_graph_beside_unchecked"},
+                    {{"FIBSHIM_CONFIG", config}, {"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_LOG", ""}});
+  run.expect_holds();
+  long without_extent = 0;
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  for (const nlohmann::json& one : stats["shadow"]) {
+    without_extent += one["not_checked"]["extent"].get<long>();
+  }
+  EXPECT_EQ(without_extent, 1) << stats["shadow"].dump();
 }
 
 TEST(ChecksInGraphs, AreMadeOfRewrites) {

@@ -240,6 +240,36 @@ GPU_CASE(check_streams_of_other_contexts) {
   gpu.finish({.step = launches, .curated1 = checks()}, {.shadowed = launches});
 }
 
+// A node with so many parameters that it cannot be checked does not keep the others from it.
+GPU_CASE(check_graph_beside_unchecked) {
+  const CUmodule module = gpu.load_module();
+  struct {
+    uint32_t* marks;
+    int32_t shape, value;
+    char rest[8192 - 16];
+  } step = {gpu.marks(), 1, 1, {}};
+  void* pointers[] = {&step};
+  const Graph graph;
+  std::vector<CUgraphNode> last;
+  const auto add = [&](const char* kernel, int shape) {
+    step.shape = shape;
+    auto params = one_block<NodeParams2>();
+    params.func = gpu.function(module, kernel);
+    params.kernelParams = pointers;
+    last = {add_kernel(graph.get(), params, last)};
+  };
+  add("conform_large", 1);
+  add("conform_huge", 2);
+  add("conform_large", 1);
+  const Executable executable(graph.get());
+  for (int i = 0; ran("curated_n1") < 6 && i < 3000; ++i) {
+    executable.run(gpu);
+    usleep(5'000);
+  }
+  CHECK(ran("curated_n1") >= 6);
+  gpu.finish({.curated1 = ran("curated_n1")}, {.hit = 3});
+}
+
 // Graphs are instantiated while checks are requested.
 GPU_CASE(check_graph_while_told) {
   const auto own = gpu.handles();

@@ -92,6 +92,19 @@ extern "C" __global__ void conform_pair(const uint32_t*, uint32_t* marks, int32_
   leave_mark(marks, kMarkStep, value);
 }
 extern "C" __global__ void conform_void() {}
+// Steps with many bytes of parameters.
+template <int kBytes>
+struct StepParams {
+  uint32_t* marks;
+  int32_t shape, value;
+  char rest[kBytes - 16];
+};
+extern "C" __global__ void conform_large(StepParams<4096> step) {
+  leave_mark(step.marks, kMarkStep, step.value);
+}
+extern "C" __global__ void conform_huge(StepParams<8192> step) {
+  leave_mark(step.marks, kMarkStep, step.value);
+}
 
 // Two steps that a rewrite replaces by one.
 extern "C" __global__ void conform_split(const float* in, float* sums, uint32_t* marks, int32_t n,
