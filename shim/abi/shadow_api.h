@@ -22,7 +22,7 @@ struct CUgraphNode_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kShadowApiVersion = 2;
+inline constexpr uint32_t kShadowApiVersion = 3;
 inline constexpr uint32_t kMaxShadowBlocks = 8;   // pieces of memory that one launch writes
 inline constexpr uint32_t kMaxShadowOutputs = 8;  // tensors in them that are compared
 inline constexpr uint32_t kMaxShadowAxes = 4;
@@ -118,10 +118,9 @@ struct ShadowApi {
   // Passes on the results. With `may_call_driver` it also allocates memory that is wanted. Returns
   // true if more results are to come.
   bool (*work)(bool may_call_driver);
-  // A context, or every context of a device (-1: of all devices), is about to end or has ended.
-  // What was made there is not used again.
+  // A context (null: any) is about to end or has ended, and its memory with it. What was made there
+  // is not used again.
   void (*drop_context)(CUctx_st* context);
-  void (*drop_device)(int32_t device);
   // The atfork handlers.
   void (*lock_for_fork)();
   void (*unlock_after_fork)(bool is_child);

@@ -369,10 +369,6 @@ void drop_shadow_of_context(CUcontext context) {
   if (api() != nullptr) api()->drop_context(context);
 }
 
-void drop_shadow_of_device(int32_t device) {
-  if (api() != nullptr) api()->drop_device(device);
-}
-
 void lock_shadow_for_fork() {
   g_is_locked_for_fork = api() != nullptr;
   if (g_is_locked_for_fork) api()->lock_for_fork();

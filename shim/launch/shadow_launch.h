@@ -74,9 +74,8 @@ void end_check_in_graph(uint32_t number, bool was_launched);
 // launches have asked for. Returns true if more results are to come.
 bool work_on_shadow(bool may_call_driver);
 
-// Call before a context ends, or after all contexts of a device may have ended.
+// Call before a context ends, or after it has ended; null: any.
 void drop_shadow_of_context(CUcontext context);
-void drop_shadow_of_device(int32_t device);
 
 // For the atfork handlers.
 void lock_shadow_for_fork();

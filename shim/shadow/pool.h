@@ -38,13 +38,12 @@ struct Pool {
   // Set last. Cleared when the context ends, or a comparison could not be launched.
   bool is_ready;
   CUcontext context;  // null: an unused pool
-  int32_t device;
   CUdeviceptr memory;
   uint64_t bytes;  // of the ring; the part for graphs follows it
   uint64_t graph_bytes;
   CUdeviceptr totals;       // ShadowTotals of each slot's outputs
   CUdeviceptr blocks_done;  // one word per slot
-  CompareAnswer* answers;   // one per slot
+  CompareAnswer* answers;   // one per slot; stay until the pool is used for another context
   CUdeviceptr device_answers;
   CUkernel kernel;
 

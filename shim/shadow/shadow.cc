@@ -20,7 +20,6 @@ constexpr uint32_t kMaxPools = 16;
 
 #define FIBSHIM_SHADOW_FUNCTIONS(CALL)                                    \
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                        \
-  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                          \
   CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                   \
   CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                     \
   CALL(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                               \
@@ -133,27 +132,30 @@ bool make_memory(Pool* pool) {
     (void)g_driver.cuMemHostUnregister(answers);
   }
   munmap(answers, kAnswersBytes);
+  pool->answers = nullptr;
   return false;
 }
 
 // Makes a pool for the current context. Requires g_making.
 void make_pool(CUcontext context) {
   Pool* pool = nullptr;
+  void* answers_before = nullptr;  // of a context that has ended
   {
     MutexGuard guard(g_lock);
     if (find_pool(context) != nullptr) return;
     pool = find_pool(nullptr);
     if (pool == nullptr) return;
+    answers_before = pool->answers;
     memset(static_cast<void*>(pool), 0, sizeof *pool);
     pool->context = context;
   }
-  CUdevice device = -1;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   const bool is_relaxed = g_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-  const bool is_made = g_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && make_memory(pool);
+  const bool is_made = make_memory(pool);
   if (is_relaxed) (void)g_driver.cuThreadExchangeStreamCaptureMode(&mode);
+  // Not earlier, for other addresses: the driver may still have these registered.
+  if (answers_before != nullptr) munmap(answers_before, kAnswersBytes);
   MutexGuard guard(g_lock);
-  pool->device = device;
   pool->kernel = g_kernel;
   pool->is_ready = is_made;
   if (is_made) return;
@@ -394,26 +396,17 @@ void end_in_graph(uint32_t number, bool was_launched) {
   if (slot != nullptr) end_graph_slot(slot, was_launched);
 }
 
-// Drops pools whose memory is freed with their context. Results that have not come yet are lost.
-template <class Ends>
-void drop(const Ends& ends) {
+// Drops the pool of a context (null: of any). Results that have not come yet are lost.
+void drop_context(CUcontext context) {
   (void)report_finished_checks();
   MutexGuard making(g_making);
   MutexGuard guard(g_lock);
   for (Pool& pool : g_pools) {
-    if (pool.context == nullptr || !ends(pool)) continue;
+    if (pool.context == nullptr || (context != nullptr && pool.context != context)) continue;
     pool.is_ready = false;
     pool.context = nullptr;
   }
   memset(g_wanted, 0, sizeof g_wanted);
-}
-
-void drop_context(CUcontext context) {
-  drop([&](const Pool& pool) { return pool.context == context; });
-}
-
-void drop_device(int32_t device) {
-  drop([&](const Pool& pool) { return device < 0 || pool.device == device; });
 }
 
 void lock_for_fork() {
@@ -428,9 +421,9 @@ void unlock_after_fork(bool is_child) {
   g_making.unlock_after_fork(is_child);
 }
 
-const ShadowApi kApi = {start,          prepare,          begin,         compare,
-                        begin_in_graph, compare_in_graph, end_in_graph,  work,
-                        drop_context,   drop_device,      lock_for_fork, unlock_after_fork};
+const ShadowApi kApi = {
+    start,        prepare, begin,        compare,       begin_in_graph,   compare_in_graph,
+    end_in_graph, work,    drop_context, lock_for_fork, unlock_after_fork};
 
 }  // namespace
 }  // namespace fibshim

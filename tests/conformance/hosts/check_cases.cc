@@ -2,6 +2,7 @@
 // are requested, the originals run, whatever the host does with its executable graphs. Nothing is
 // compared here, since the driver refuses the copies.
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -268,6 +269,57 @@ GPU_CASE(check_graph_beside_unchecked) {
   }
   CHECK(ran("curated_n1") >= 6);
   gpu.finish({.curated1 = ran("curated_n1")}, {.hit = 3});
+}
+
+// Memory for checks stays with its context, whatever else ends; that of a context that ends is used again.
+GPU_CASE(check_beside_ends) {
+  CUcontext own = nullptr;
+  OK(cuda().cuCtxCreate_v2(&own, 0, 1));
+  const CUfunction step = gpu.step();
+  const auto checks = [] { return ran("fibshim_shadow_compare"); };
+  long launches = 0;
+  const auto check = [&](CUfunction function) {
+    const long before = checks();
+    for (int i = 0; checks() == before && i < 3000; ++i, ++launches) {
+      OK(gpu.launch_on(nullptr, function));
+      if (i != 0) usleep(5'000);
+    }
+    CHECK(checks() > before);
+  };
+  check(step);
+  const long allocations = calls("cuMemAlloc_v2");
+  for (int i = 0; i < 4; ++i) {
+    CUcontext other = nullptr;
+    OK(cuda().cuDevicePrimaryCtxRetain(&other, 1));
+    OK(cuda().cuDevicePrimaryCtxRelease_v2(1));
+    check(step);
+    auto resource = zeroed<CUdevResource>();
+    CUdevResourceDesc description = nullptr;
+    CUgreenCtx green = nullptr;
+    OK(cuda().cuDeviceGetDevResource(gpu.device(), &resource, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
+    OK(cuda().cuGreenCtxCreate(&green, description, 1, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuda().cuGreenCtxDestroy(green));
+    check(step);
+  }
+  EXPECT_EQUAL(allocations, calls("cuMemAlloc_v2"));
+  const auto mapped_bytes = [] {
+    long pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages * getpagesize();
+  };
+  long before = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (i == 20) before = mapped_bytes();
+    CUcontext context = nullptr;
+    OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
+    check(gpu.step());
+    OK(cuda().cuCtxSynchronize());
+    OK(cuda().cuCtxDestroy_v2(context));
+    OK(cuda().cuCtxSetCurrent(own));
+  }
+  CHECK(mapped_bytes() - before < 20 << 20);
+  gpu.finish({.step = launches, .curated1 = checks()}, {.shadowed = launches});
 }
 
 // Graphs are instantiated while checks are requested.
