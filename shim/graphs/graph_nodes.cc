@@ -131,6 +131,12 @@ NodeAttributes attributes_of(CUgraphNode node) {
     out.cluster[1] = value.clusterDim.y;
     out.cluster[2] = value.clusterDim.z;
   }
+  // It takes effect beside a cluster alone.
+  if (out.cluster[0] != 0 &&
+      read_attribute(node, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value)) {
+    const auto& cluster = value.preferredClusterDim;
+    out.has_preferred_cluster = cluster.x > 1 || cluster.y > 1 || cluster.z > 1;
+  }
   out.is_cooperative =
       read_attribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) && value.cooperative != 0;
   return out;
@@ -155,6 +161,17 @@ bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
   value.clusterDim.y = cluster[1];
   value.clusterDim.z = cluster[2];
   return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+}
+
+bool set_preferred_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
+  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
+  CUkernelNodeAttrValue value;
+  memset(&value, 0, sizeof value);
+  value.preferredClusterDim.x = cluster[0];
+  value.preferredClusterDim.y = cluster[1];
+  value.preferredClusterDim.z = cluster[2];
+  return set != nullptr &&
+         set(node, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
 }
 
 bool drop_cooperation(CUgraphNode node) {

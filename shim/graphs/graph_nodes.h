@@ -140,7 +140,8 @@ bool find_in_clone(CUgraphNode node, CUgraph clone, CUgraphNode* found);
 
 // Launch attributes of a kernel node.
 struct NodeAttributes {
-  uint32_t cluster[3];  // 0: not set
+  uint32_t cluster[3];         // 0: not set
+  bool has_preferred_cluster;  // a larger one, which the driver takes where it fits
   bool is_cooperative;
 };
 NodeAttributes attributes_of(CUgraphNode node);
@@ -148,6 +149,7 @@ bool is_device_updatable_node(CUgraphNode node);
 int priority_of(CUgraphNode node);
 
 bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
+bool set_preferred_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
 bool drop_cooperation(CUgraphNode node);
 
 // How a node's edges differ from plain ones.

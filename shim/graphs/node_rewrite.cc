@@ -68,13 +68,16 @@ bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {
   constexpr uint32_t kNoCluster[3] = {1, 1, 1};
   // Remove the original's cluster and cooperation before the kernel is replaced, and set the
   // replacement's cluster afterwards, since the driver checks each against the node's current
-  // kernel.
-  if (shape.cluster[0] != 0 && attributes_of(copy).cluster[0] != 0 &&
-      !set_cluster(copy, kNoCluster)) {
+  // kernel. A preferred cluster is a multiple of the cluster.
+  const NodeAttributes original = shape.cluster[0] != 0 ? attributes_of(copy) : NodeAttributes{};
+  if (original.cluster[0] != 0 &&
+      (!set_cluster(copy, kNoCluster) ||
+       (original.has_preferred_cluster && !set_preferred_cluster(copy, kNoCluster)))) {
     return false;
   }
   if (shape.drops_cooperation != 0 && !drop_cooperation(copy)) return false;
   if (set_params == nullptr || set_params(copy, &planned.plan.params) != CUDA_SUCCESS) return false;
+  if (original.has_preferred_cluster && !set_preferred_cluster(copy, shape.cluster)) return false;
   if (shape.cluster[0] != 0 && !set_cluster(copy, shape.cluster)) return false;
   return shape.has_full_edges == 0 || make_edges_full(graph, copy);
 }

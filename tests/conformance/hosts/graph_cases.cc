@@ -85,6 +85,36 @@ GPU_CASE(graph_write_through_pointers) {
   gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1}, {.hit = 2, .no_solution = 1});
 }
 
+// A preferred cluster is the original's: a replacement has the cluster that its solution says alone.
+GPU_CASE(graph_preferred_cluster) {
+  const auto own = gpu.handles();
+  CUlaunchAttribute attributes[] = {attribute_of(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION),
+                                    attribute_of(CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION)};
+  attributes[0].value.clusterDim = {2, 1, 1};
+  attributes[1].value.preferredClusterDim = {4, 1, 1};
+  CUlaunchConfig config = launch_config(gpu.stream());
+  config.gridDimX = 4;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  for (const int shape : {1, 3, kNoSolution}) {
+    Arguments own_arguments(gpu.marks(), shape, 5);
+    const Graph graph(gpu.capture(
+        [&] { OK(cuda().cuLaunchKernelEx(&config, own.step, own_arguments.params(), nullptr)); }));
+    graph.run_for(gpu, 5);
+    if (!cuda().is_simulated) continue;
+    const SimcudaLaunch last = last_launch();
+    const unsigned wanted[] = {shape == 1 ? 1U : 2U, shape == 1 ? 1U : shape == 3 ? 2U : 4U};
+    EXPECT_EQUAL(wanted[0], last.cluster[0]);
+    for (uint32_t i = 0; i < last.attribute_count; ++i) {
+      if (last.attribute_ids[i] != CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION) continue;
+      CUlaunchAttributeValue value;
+      memcpy(&value, last.attribute_values[i], sizeof value);
+      EXPECT_EQUAL(wanted[1], value.preferredClusterDim.x);
+    }
+  }
+  gpu.finish({.step = 1, .curated1 = 1, .curated3 = 1}, {.hit = 2, .no_solution = 1});
+}
+
 // A replacement's cluster is set and removed with it; afterwards the host's own cluster is set
 // again.
 GPU_CASE(graph_cluster_comes_and_goes) {
