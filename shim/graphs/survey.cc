@@ -171,7 +171,9 @@ class Surveyor {
     const LaunchPlan& launch = planned.plan.launch;
     if (launch.record != nullptr && index >= survey_.examined_count) {
       record_failed_plan(launch);
-      record_node(params, launch);
+      uint32_t geometry[kGeometryCount];
+      read_geometry(params, survey_.nodes[index].facts.attributes.cluster, geometry);
+      record_node(geometry, launch);
     }
     if (index >= survey_.examined_count) survey_.examined_count = index + 1;
     if (launch.action == LaunchAction::fail) {

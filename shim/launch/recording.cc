@@ -95,18 +95,8 @@ void LaunchRecording::finish(CUresult result) {
   g_recorder->end_launch(&launch_, result == CUDA_SUCCESS);
 }
 
-void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& plan) {
+void record_node(const uint32_t (&geometry)[kGeometryCount], const LaunchPlan& plan) {
   if (!is_recording()) return;
-  const uint32_t geometry[kGeometryCount] = {original.gridDimX,
-                                             original.gridDimY,
-                                             original.gridDimZ,
-                                             original.blockDimX,
-                                             original.blockDimY,
-                                             original.blockDimZ,
-                                             1,
-                                             1,
-                                             1,
-                                             original.sharedMemBytes};
   static_assert(kRecordedGeometryCount == kGeometryCount);
   LaunchToRecord launch;
   set_kernel(&launch, plan.record);

@@ -38,8 +38,8 @@ class LaunchRecording {
   LaunchToRecord launch_;  // written while `plan_` is set
 };
 
-// Records a kernel node that was added to a graph.
-void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& plan);
+// Records a kernel node that was added to a graph. `geometry`: the original's.
+void record_node(const uint32_t (&geometry)[kGeometryCount], const LaunchPlan& plan);
 
 // Records a launch whose geometry and arguments only the driver can read.
 void record_bare_launch(const Record& record);

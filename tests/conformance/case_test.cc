@@ -332,6 +332,22 @@ TEST_P(EveryCase, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows), kByName);
 
+TEST(Recordings, HaveTheClustersOfNodes) {
+  if (is_real_driver()) GTEST_SKIP() << "an H200 refuses preferred clusters in graphs";
+  const std::string folder = make_temporary_dir();
+  const HostRun run({"conform", "graph_preferred_cluster"}, {{"FIBSHIM_RECORD", folder}});
+  run.expect_holds();
+  const std::string file = folder + "/recording.json";
+  (void)exits(
+      0, run_process({build_dir() + "/bin/fibshim", "record", "--from", folder, "-o", file}, {}));
+  std::ifstream lines(file);
+  std::string line;
+  for (int i = 0; i < 2; ++i) std::getline(lines, line);  // the head, and the one kernel
+  const nlohmann::json geometries = nlohmann::json::parse(line)["geometries"];
+  ASSERT_EQ(geometries.size(), 1U) << geometries.dump();
+  EXPECT_EQ(geometries[0]["cluster"], (nlohmann::json{2, 1, 1}));
+}
+
 TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
   if (is_real_driver()) GTEST_SKIP() << kFaults;
   const HostRun run({"conform", "check_graph_left"});
