@@ -49,4 +49,8 @@ bool find_bodies(CUgraphNode node, const CUgraph** graphs, unsigned* count) {
   return true;
 }
 
+void lock_bodies_for_fork() { g_lock.lock(); }
+
+void unlock_bodies_after_fork(bool is_child) { g_lock.unlock_after_fork(is_child); }
+
 }  // namespace fibshim

@@ -15,4 +15,8 @@ bool knows_bodies();
 // The bodies of a conditional node, which are the driver's. False: they are not known.
 bool find_bodies(CUgraphNode node, const CUgraph** graphs, unsigned* count);
 
+// For the atfork handlers. Call before lock_graphs_for_fork().
+void lock_bodies_for_fork();
+void unlock_bodies_after_fork(bool is_child);
+
 }  // namespace fibshim

@@ -93,6 +93,10 @@ Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions);
 CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
                               void** extra, const LaunchFunctions& functions);
 
+// For the atfork handlers.
+void lock_slow_side_for_fork();
+void unlock_slow_side_after_fork(bool is_child);
+
 // Call if a redirected launch that was counted as `hit` has failed. Counts it as an error instead,
 // and reports the first one of its series. Returns true if the original must run. Slow side.
 bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back);

@@ -226,6 +226,10 @@ CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function,
   return launch_slowly(&launch, original);
 }
 
+void lock_slow_side_for_fork() { g_memory_pool.lock_for_fork(); }
+
+void unlock_slow_side_after_fork(bool is_child) { g_memory_pool.unlock_after_fork(is_child); }
+
 bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back) {
   uncount(hit);
   const uint32_t series = series_of_counter(hit);

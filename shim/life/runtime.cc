@@ -11,8 +11,10 @@
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
 #include "shim/counters/shadow_counts.h"
+#include "shim/graphs/bodies.h"
 #include "shim/graphs/exec_table.h"
 #include "shim/launch/captures.h"
+#include "shim/launch/launch.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/shadow_launch.h"
@@ -58,11 +60,13 @@ void load_libraries(Libraries* out) {
 void before_fork() {
   enter_fork();
   lock_swap_for_fork();
+  lock_slow_side_for_fork();
   lock_learning_for_fork();
   lock_handles_for_fork();
   lock_readers_for_fork();
   lock_decisions_for_fork();
   lock_shadow_rules_for_fork();
+  lock_bodies_for_fork();
   lock_graphs_for_fork();
   lock_workspaces_for_fork();
   lock_modules_for_fork();
@@ -86,11 +90,13 @@ void after_fork(bool is_child) {
   unlock_modules_after_fork(is_child);
   unlock_workspaces_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
+  unlock_bodies_after_fork(is_child);
   unlock_shadow_rules_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
   unlock_readers_after_fork(is_child);
   unlock_handles_after_fork(is_child);
   unlock_learning_after_fork(is_child);
+  unlock_slow_side_after_fork(is_child);
   unlock_swap_after_fork(is_child);
   if (is_child) end_captures_in_child();
   // If another thread was starting the shim, it does not exist in the child.

@@ -344,14 +344,17 @@ void end_context() {
   unpin_tensors();
 }
 
-void lock_for_fork() { g_recorder.lock.lock(); }
+void lock_for_fork() {
+  g_recorder.lock.lock();
+  lock_tensors_for_fork();
+}
 
 void unlock_after_fork(bool is_child) {
+  unlock_tensors_after_fork(is_child);
   if (is_child) {
     leave_file_to_parent();
     forget_events_in_child();
     stop_tracing_in_child();
-    stop_tensors_in_child();
   }
   g_recorder.lock.unlock_after_fork(is_child);
 }

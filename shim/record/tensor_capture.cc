@@ -477,6 +477,11 @@ void unpin_tensors() {
   g_state.is_pinned = false;
 }
 
-void stop_tensors_in_child() { g_state.is_on.store(false, std::memory_order_release); }
+void lock_tensors_for_fork() { g_state.lock.lock(); }
+
+void unlock_tensors_after_fork(bool is_child) {
+  if (is_child) g_state.is_on.store(false, std::memory_order_release);
+  g_state.lock.unlock_after_fork(is_child);
+}
 
 }  // namespace fibshim

@@ -20,7 +20,8 @@ void end_tensors(LaunchToRecord* launch, bool has_succeeded);
 // Called before a context ends, for which the pool may have been pinned.
 void unpin_tensors();
 
-// Called in a forked child, which has neither the thread nor the copies: keeps nothing from now on.
-void stop_tensors_in_child();
+// For the atfork handlers. A child has neither the thread nor the copies: it keeps nothing.
+void lock_tensors_for_fork();
+void unlock_tensors_after_fork(bool is_child);
 
 }  // namespace fibshim

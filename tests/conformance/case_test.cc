@@ -245,6 +245,10 @@ const Row kRows[] = {
     {"ForkAfterImport", {"fork_after_import"}, 12},
     {"ForkAfterCuda", {"fork_after_cuda"}, 12, nullptr, {}, 1},
     {"ForkUnderLoad", {"fork_under_load"}, 12},
+    {"ForkBesideConditionalNodes",
+     {"fork_beside_conditional_nodes"},
+     12,
+     "a real driver in a forked child may do anything with a wrong handle"},
     {"ForkWhileStarting", {"fork_while_starting"}, 12},
     {"KilledChildren", {"killed_children"}, 13},
     // Each process takes half a gigabyte of a real GPU.

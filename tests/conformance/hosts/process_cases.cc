@@ -13,7 +13,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/conformance/hosts/host.h"
+#include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
 namespace {
@@ -161,6 +161,33 @@ GPU_CASE(fork_under_load) {
   loader.join();
   gpu.finish({.free = launches, .curated1 = launches, .curated2 = loads},
              {.hit = launches + loads, .untracked = launches});
+}
+
+// The same while another thread adds conditional nodes.
+GPU_CASE(fork_beside_conditional_nodes) {
+  std::atomic<bool> is_over{false};
+  (void)gpu.step();
+  std::thread adder([&] {
+    gpu.enter();
+    while (!is_over) {
+      const Graph graph;
+      for (int i = 0; i < 10; ++i) (void)add_conditional(gpu, graph.get());
+    }
+  });
+  const Graph graph;
+  const auto unknown = reinterpret_cast<CUgraphExec>(graph.get());
+  for (int i = 0; i < 300; ++i) {
+    expect_exit(in_child([&] {
+                  end_child_under_sanitizers();
+                  alarm(20);
+                  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+                  CHECK(cuda().cuGraphExecUpdate_v2(unknown, graph.get(), &info) != CUDA_SUCCESS);
+                }),
+                0);
+  }
+  is_over = true;
+  adder.join();
+  gpu.finish({}, {});
 }
 
 // A process forks while another thread starts the shim: the child starts it anew.
