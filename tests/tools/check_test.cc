@@ -292,6 +292,7 @@ TEST_F(Check, RefusesWrongUsage) {
   EXPECT_EQ(run_fibshim({"check", "--key", "", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--key=", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain", "folder", folder_.path()}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--explain", "folder", "--json"}).exit_code, 2);
 }
 
 // ---- --against
@@ -348,6 +349,9 @@ TEST_F(Check, LeavesAKernelOfOtherParametersToThePatternThatFitsIt) {
       "1.1 0:8,8:8,16:4,20:1,24:4,32:8 engine_scale\n";
   write_text(tables / "toy.table", of_both);
   EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 0);
+  // In a folder, too, in which a link leads to itself.
+  std::filesystem::create_symlink("self", tables / "self");
+  exits(0, run_fibshim({"check", folder_.path(), "--against", tables.path()}));
   write_text(tables / "toy.table", of_both + "1.2 0:8 engine_scale\n");
   EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 1);
 }

@@ -109,10 +109,9 @@ void fix_modes(const std::string& folder) {
                   error ? error.message() : "only its owner can write it now");
   };
   fix(folder);
-  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    fix(at->path());
-  }
+  std::vector<std::string> faults;
+  for (const std::string& path : paths_below(folder, &faults)) fix(path);
+  for (const std::string& fault : faults) print_message("check", printable(fault));
 }
 
 // Corrects the SHA-256 in solutions that state another one than their image has.
@@ -301,7 +300,11 @@ int check_command(int argc, const char* const* argv) {
   const Option explains =
       line.option("--explain", &given.rule, "RULE", "explain a rule, or all of them");
   line.check([&]() -> std::string {
-    if (explains.count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
+    if (explains.count() > 0) {
+      return !given.folders.empty() ? "--explain takes no folder"
+             : given.wants_json     ? "--explain prints text: leave out --json"
+                                    : "";
+    }
     if (given.folders.empty()) return "name at least one config folder";
     const bool changes = given.fixes || given.writes_manifest;
     for (const std::string& list : given.folders) {

@@ -29,7 +29,8 @@ int report_command(int argc, const char* const* argv) {
   std::vector<nlohmann::ordered_json> records;
   std::vector<std::string> faults;
   for (const std::string& path : paths) {
-    if (!std::filesystem::exists(path)) faults.push_back(path + ": there is no such file");
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) faults.push_back(path + ": there is no such file");
     for (auto& record : judge::read_records(path, &faults)) records.push_back(std::move(record));
   }
   for (const std::string& fault : faults) print_message("report", printable(fault));
@@ -37,6 +38,7 @@ int report_command(int argc, const char* const* argv) {
     print_message("report", "no evaluation records");
     return kExitWrong;
   }
+  records = judge::last_records(std::move(records));
   const bool is_written =
       write_output("report", output,
                    wants_json ? json_text({{"version", 1}, {"records", records}})

@@ -8,6 +8,7 @@
 
 #include "loader/read/file.h"
 #include "loader/read/image_format.h"
+#include "tools/base/files.h"
 #include "tools/images/image_contents.h"
 
 namespace fibshim::tools {
@@ -129,16 +130,14 @@ Result<void> add_kernels(const std::string& path, KernelList* list) {
     return add_file(path, *bytes, list);
   }
   const size_t before = list->origins.size();
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    if (!at->is_regular_file()) continue;
-    const auto bytes = read_file(at->path(), kMaxLibraryBytes);
+  for (const std::string& file : paths_below(path, &list->problems)) {
+    if (!fs::is_regular_file(file, error)) continue;
+    const auto bytes = read_file(file, kMaxLibraryBytes);
     if (!bytes || !may_hold_kernels(*bytes)) continue;
-    if (const auto added = add_file(at->path(), *bytes, list); !added) {
-      list->problems.push_back(fmt::format("{}: {}", at->path().string(), added.error().message));
+    if (const auto added = add_file(file, *bytes, list); !added) {
+      list->problems.push_back(fmt::format("{}: {}", file, added.error().message));
     }
   }
-  if (error) return fail(ErrorCode::operating_system, error.message());
   if (list->origins.size() == before) {
     return fail(ErrorCode::invalid_value, "no file in it holds kernels");
   }

@@ -239,13 +239,19 @@ std::string cases_table(const std::vector<const Row*>& rows) {
 
 }  // namespace
 
-std::string make_report_page(const std::string& title, const std::vector<Json>& records) {
+std::vector<Json> last_records(std::vector<Json> records) {
   std::map<std::string, size_t> last;
   for (size_t i = 0; i < records.size(); ++i) last[record_key(records[i])] = i;
-  std::vector<Row> rows;
+  std::vector<Json> out;
   for (size_t i = 0; i < records.size(); ++i) {
-    if (last[record_key(records[i])] == i) rows.push_back(make_row(records[i]));
+    if (last[record_key(records[i])] == i) out.push_back(std::move(records[i]));
   }
+  return out;
+}
+
+std::string make_report_page(const std::string& title, const std::vector<Json>& records) {
+  std::vector<Row> rows;
+  for (const Json& record : records) rows.push_back(make_row(record));
   std::ranges::stable_sort(rows, {}, &Row::definition);
 
   std::set<std::string> hardware, baselines;

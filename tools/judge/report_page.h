@@ -10,8 +10,10 @@
 
 namespace fibshim::judge {
 
-// If several records have the same record_key(), the last one counts. Keys that are missing or of
-// another type are left out: the records may come from anybody.
+// Those that count: if several records have the same record_key(), the last one.
+std::vector<nlohmann::ordered_json> last_records(std::vector<nlohmann::ordered_json> records);
+
+// Keys that are missing or of another type are left out: the records may come from anybody.
 std::string make_report_page(const std::string& title,
                              const std::vector<nlohmann::ordered_json>& records);
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/read/file.h"
+#include "tools/base/files.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
 #include "tools/base/try.h"
@@ -47,11 +48,10 @@ void read_jsonl(const std::string& path, const ReadRecord& read, std::vector<std
   std::error_code error;
   std::vector<std::string> files;
   if (fs::exists(path, error) && !fs::is_directory(path, error)) files.push_back(path);
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
-  }
-  std::ranges::sort(files);
+  if (fs::is_directory(path, error)) files = tools::paths_below(path, faults);
+  std::erase_if(files, [&](const std::string& file) {
+    return file != path && (!file.ends_with(".jsonl") || fs::is_directory(file, error));
+  });
   for (const std::string& file : files) {
     const auto text = read_file(file, kMaxImageBytes);
     if (text) {

@@ -654,7 +654,7 @@ TEST(Page, EscapesWhatOthersWrote) {
 TEST(Page, CountsTheLastRecordOfACaseAndCopesWithAnything) {
   Json first = make_record(judged_case(kTimeout), context());
   const Json last = make_record(judged_case(kPassed), context());
-  const std::string page = make_report_page("t", {first, last});
+  const std::string page = make_report_page("t", last_records({first, last}));
   EXPECT_CONTAINS(page,
                   "1 case of 1 definition on NVIDIA H200: 1 passed, 0 failed. Speed-up over "
                   "the baseline: geometric mean 2.50, least 2.50. Copy bandwidth: 4000 GB/s.");
