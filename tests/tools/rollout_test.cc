@@ -1,13 +1,15 @@
 // fibshim rollout on engines that replay a graph under the shim on the simulated driver.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
 
-#include "shim/abi/counters_format.h"
 #include "tests/support/text.h"
+#include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
@@ -134,6 +136,31 @@ TEST_F(Rollout, TakesBackWhereAProcessEnds) {
   EXPECT_CONTAINS(work.text(), "stopped: process " + pid + " has ended\n");
   EXPECT_CONTAINS(work.text(), "pid " + std::to_string(engines_[1]->pid()) + ": taken back\n");
   EXPECT_EQ(folders().back(), "a");
+}
+
+// As where several containers share the stats folder: their engines have one pid.
+TEST_F(Rollout, TellsProcessesOfOnePidApart) {
+  start_engine();
+  start_engine();
+  const uint64_t pid = kNoSuchPid;
+  std::string second;
+  for (const auto& entry : fs::directory_iterator(stats())) {
+    const std::string file = entry.path().filename();
+    if (file.starts_with(std::to_string(engines_[1]->pid()) + "-")) second = file;
+    const int fd = open(entry.path().c_str(), O_WRONLY | O_CLOEXEC);
+    EXPECT_EQ(pwrite(fd, &pid, sizeof pid, offsetof(FileHeader, pid)), ssize_t{sizeof pid});
+    close(fd);
+  }
+  const std::string name = std::to_string(pid) + " (" + second + ")";
+  EXPECT_CONTAINS(exits(0, rollout({folder_ / "b", "--to=50%,100%", "--whole", "--dry-run"})).out,
+                  "%: pid " + name + "\n");
+  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=3", "--slower=900"}), {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
+  kill(engines_[1]->pid(), SIGKILL);
+  EXPECT_EQ(work.wait(), 1);
+  EXPECT_CONTAINS(work.text(), "stopped: process " + name + " has ended\n");
+  EXPECT_EQ(matches(work.text(), "(pid .*): taken back\n").size(), 1U) << work.text();
 }
 
 TEST_F(Rollout, LeavesAProcessWhereSomebodyElseMovesIt) {

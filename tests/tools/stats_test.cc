@@ -434,19 +434,21 @@ TEST_F(Stats, ShowsWhatShadowChecksFound) {
   EXPECT_EQ(shadow[0]["worst_of_tolerance"].back()["checks"], 2);
   const std::string prometheus = stats({"--prometheus"}).out;
   const std::string labels = "{definition=\"norm_h8\",solution=\"mine\",shape=\"rows=3\"";
+  const std::string process = ",pid=\"4194399\",start_time=\"1\"";
+  EXPECT_CONTAINS(prometheus, "fibshim_shadow_checks_total" + labels + ",pid=\"4194398\"");
   for (const std::string& line :
-       {"fibshim_shadow_checks_total" + labels + "} 20\n",
-        "fibshim_shadow_mismatches_total" + labels + "} 2\n",
-        "fibshim_shadow_not_checked_total" + labels + ",reason=\"busy\"} 4\n",
-        "fibshim_shadow_elements_total" + labels + "} 480\n",
-        "fibshim_shadow_wrong_elements_total" + labels + "} 10\n",
-        "fibshim_shadow_not_finite_total" + labels + ",kind=\"nan\"} 2\n",
-        "fibshim_shadow_not_finite_total" + labels + ",kind=\"inf\"} 0\n",
-        "fibshim_shadow_largest_difference" + labels + "} 0.5\n",
-        "fibshim_shadow_largest_mean_difference" + labels + "} 0.125\n",
-        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"10\"} 18\n",
-        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"+Inf\"} 20\n",
-        "fibshim_shadow_worst_of_tolerance_count" + labels + "} 20\n"}) {
+       {"fibshim_shadow_checks_total" + labels + process + "} 10\n",
+        "fibshim_shadow_mismatches_total" + labels + process + "} 1\n",
+        "fibshim_shadow_not_checked_total" + labels + ",reason=\"busy\"" + process + "} 2\n",
+        "fibshim_shadow_elements_total" + labels + process + "} 240\n",
+        "fibshim_shadow_wrong_elements_total" + labels + process + "} 5\n",
+        "fibshim_shadow_not_finite_total" + labels + ",kind=\"nan\"" + process + "} 1\n",
+        "fibshim_shadow_not_finite_total" + labels + ",kind=\"inf\"" + process + "} 0\n",
+        "fibshim_shadow_largest_difference" + labels + process + "} 0.5\n",
+        "fibshim_shadow_largest_mean_difference" + labels + process + "} 0.125\n",
+        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"10\"" + process + "} 9\n",
+        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"+Inf\"" + process + "} 10\n",
+        "fibshim_shadow_worst_of_tolerance_count" + labels + process + "} 10\n"}) {
     EXPECT_CONTAINS(prometheus, line) << line;
   }
   const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
@@ -597,7 +599,9 @@ TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   CountersFileBuilder two(kNoSuchPid, 2);
   two.add_device("NVIDIA H200", 90);
   two.add_device("NVIDIA H200", 90);
-  two.count(two.add_series("p", "told", 0, 1), Outcome::hit, 1000);
+  const size_t told = two.add_series("p", "told", 0, 1);
+  two.count(told, Outcome::hit, 1000);
+  two.add_shadow(told, "rows=1").checks = 7;
   two.count(two.add_series("p", "not-told"), Outcome::hit, 20000);
   write(two);
   const ProgramResult first = exits(0, stats({"--json", "--device", "0"}));
@@ -605,7 +609,12 @@ TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   EXPECT_EQ(first.err,
             "fibshim stats: 20000 launches of processes that see several GPUs are left out: the "
             "counters do not tell on which one they ran\n");
-  EXPECT_EQ(parse_json(stats({"--json", "--device", "1"}).out)["totals"]["hit"], 1000);
+  EXPECT_EQ(parse_json(first.out)["shadow"].size(), 0u);
+  const auto second = parse_json(stats({"--json", "--device", "1"}).out);
+  EXPECT_EQ(second["totals"]["hit"], 1000);
+  EXPECT_EQ(second["shadow"].size(), 1u);
+  EXPECT_CONTAINS(exits(2, stats({"--diff", folder_ / "earlier.json", "--device", "0"})).err,
+                  "--diff FILE takes no --device");
 }
 
 TEST_F(Stats, GroupsByOneThing) {
@@ -706,6 +715,19 @@ TEST_F(Stats, PrintsRatesWhenAsked) {
   EXPECT_EQ(stats({"--rate", "0"}).exit_code, 2);
 }
 
+// Each count is read as long after its begin in both readings.
+TEST_F(Stats, RatesAreOfTheTimeWithTheReading) {
+  CountersFileBuilder builder(5, 1);
+  builder.header.series_capacity = kSeriesCapacity;
+  builder.header.series_count = kSeriesCapacity;
+  builder.header.shards_at = 32 << 20;
+  builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
+  builder.header.shard_count = 100;  // 250 MiB, which no machine reads in 10 ms
+  write(builder);
+  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{282} << 20);
+  EXPECT_GE(parse_json(stats({"--json", "--rate", "0.1"}).out)["elapsed_s"], 0.11);
+}
+
 TEST_F(Stats, PrometheusLabelsAreBounded) {
   CountersFileBuilder builder(kNoSuchPid, 1);
   for (const char* name : {"c", "b", "a"}) {
@@ -746,6 +768,22 @@ TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
   EXPECT_EQ(exits(1, stats({"--prometheus", "--output", textfiles / "no/such.prom"})).err,
             "fibshim stats: " + (textfiles / "no/such.prom") +
                 ": cannot write it: No such file or directory\n");
+}
+
+TEST_F(Stats, AnOutputHasTheModeOfTheFileBeforeOrOfTheUmask) {
+  write(engine());
+  TemporaryFolder outputs;
+  const auto mode_of_written = [&](const std::string& name) {
+    EXPECT_EQ(stats({"--output", outputs / name}).exit_code, 0);
+    return std::filesystem::status(outputs / name).permissions();
+  };
+  write_text(outputs / "mine", "");
+  std::filesystem::permissions(outputs / "mine", std::filesystem::perms(0600));
+  EXPECT_EQ(mode_of_written("mine"), std::filesystem::perms(0600));
+  const mode_t before = umask(077);
+  const auto made = mode_of_written(std::string(250, 'n'));  // its temporary name is no longer
+  umask(before);
+  EXPECT_EQ(made, std::filesystem::perms(0600));
 }
 
 TEST_F(Stats, SaysWhereAnOutputIsNotWrittenInEveryFormat) {
@@ -812,6 +850,35 @@ TEST_F(Stats, TellsLiveFromEndedByPidAndStartTime) {
   EXPECT_EQ(json["processes"][0]["alive"], false);
   EXPECT_EQ(json["processes"][1]["alive"], true);
   EXPECT_CONTAINS(stats().out, "2 processes (1 live, 1 ended)");
+}
+
+// Of a process whose pid an earlier one had, as in a container that was started again.
+TEST_F(Stats, GroupsAndRatesGoByPidAndStartTime) {
+  const auto pid = static_cast<uint64_t>(getpid());
+  const uint64_t start_time = start_time_of(getpid());
+  write(engine(pid, start_time));
+  write(engine(pid, start_time - 1));
+  const auto json = parse_json(stats({"--json", "--by", "process"}).out)["groups"];
+  ASSERT_EQ(json.size(), 2u);
+  EXPECT_NE(json[0]["start_time"], json[1]["start_time"]);
+  // The live one launches between two readings.
+  CountersFileBuilder live = engine(pid, start_time);
+  LiveProgram top({build_path("bin/fibshim"), "top", "--dir", folder_.path(), "--interval=0.1",
+                   "--json", "--by=process"});
+  double rate = 0;
+  for (size_t at = 0, reading = 0; reading < 100 && rate <= 0; ++reading) {
+    ASSERT_TRUE(top.read_until("\n", at)) << top.text();
+    const size_t end = top.text().find('\n', at);
+    const auto line = parse_json(top.text().substr(at, end - at));
+    for (const auto& group : line["groups"]) {
+      if (group["start_time"] == start_time && reading > 0) rate = group["per_second"];
+    }
+    at = end + 1;
+    live.count(0, Outcome::untracked, 50);
+    write_text(folder_ / "new", live.bytes());
+    std::filesystem::rename(folder_ / "new", folder_ / live.file_name());
+  }
+  EXPECT_GT(rate, 0) << top.text();
 }
 
 TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {

@@ -1,6 +1,7 @@
 // fibshim swap on engines that run under the shim on the simulated driver: one, several, ranks of a
 // job, and the messages about processes that do not move.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -219,6 +220,19 @@ TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
   finish(one.get());
   finish(other.get());
   EXPECT_EQ(hits(), (Counts{{"a", 3}, {"b", 1}}));
+}
+
+// As in a container that was started again: its first process always has pid 1.
+TEST_F(Swap, LeavesOutAnEarlierProcessOfThePid) {
+  const auto process = engine(1, 1);
+  CountersFileBuilder earlier(static_cast<uint64_t>(process->pid()),
+                              start_time_of(process->pid()) - 1);
+  write_text(stats() + "/" + earlier.file_name(), earlier.bytes());
+  const std::string pid = std::to_string(process->pid());
+  EXPECT_EQ(exits(0, swap({folder_ / "b", "--pid", pid, "--link"})).out,
+            moved_line(*process, "a", "b"));
+  EXPECT_EQ(fs::canonical(folder_ / "link"), fs::canonical(folder_ / "b"));
+  finish(process.get());
 }
 
 TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
@@ -455,11 +469,26 @@ TEST_F(Swap, MovesAJobTogether) {
 
 TEST_F(Swap, FindsAJobByAVariable) {
   const auto by_label = engine(1, 1, {{"SLURM_JOB_ID", "17"}});
-  const auto by_environment = engine(1, 1, {{"FIBSHIM_JOB", "x"}, {"SLURM_JOB_ID", "17"}});
+  const std::string large(100'000, 'x');  // before the variable
+  const auto by_environment =
+      engine(1, 1, {{"A", large}, {"FIBSHIM_JOB", "x"}, {"SLURM_JOB_ID", "17"}});
   const auto other = engine(1, 1, {{"SLURM_JOB_ID", "18"}});
   EXPECT_EQ(swap({folder_ / "b", "--job", "SLURM_JOB_ID=17"}).exit_code, 0);
   for (const auto& engine : {by_label.get(), by_environment.get(), other.get()}) finish(engine);
   EXPECT_EQ(hits(), (Counts{{"a", 4}, {"b", 2}}));
+}
+
+// The pid in a container's counters file is here that of a program of the job.
+TEST_F(Swap, TakesNoProcessOfTheSamePidForOneOfTheJob) {
+  const LiveProgram program({"sleep", "1000"}, {{{"SLURM_JOB_ID", "17"}}, ""});
+  CountersFileBuilder other(static_cast<uint64_t>(program.pid()), 1);
+  const std::string path = stats() + "/" + other.file_name();
+  write_text(path, other.bytes());
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);  // so that it counts as live
+  ASSERT_EQ(stats_json()["processes"][0]["alive"], true);
+  EXPECT_CONTAINS(exits(1, swap({folder_ / "b", "--job", "SLURM_JOB_ID=17", "--dry-run"})).err,
+                  "no such process runs");
+  close(fd);
 }
 
 TEST_F(Swap, MovesNoneOfAJobWhereOneRefuses) {

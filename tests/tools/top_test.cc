@@ -82,6 +82,20 @@ TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
       "\n");
 }
 
+TEST_F(Top, TheHeadCountsWhatTheTableCounts) {
+  CountersFileBuilder builder(kNoSuchPid, 51);
+  const size_t fused = builder.add_series("rewrite", "fused");
+  builder.count(fused, Outcome::hit, 10);
+  builder.count(fused, Outcome::absorbed, 78);
+  builder.count(builder.add_series("p", "failing"), Outcome::error_fallback, 40);
+  write_text(folder_ / builder.file_name(), builder.bytes());
+  const std::string out = exits(0, top({"--count", "1"})).out;
+  EXPECT_CONTAINS(out, " 240 launches, 240 executions, 40 errors, 74.2% hits, ");
+  EXPECT_EQ(matches(out, "fused +- +88 +0 +88 +(100.0) +10 +0 ").size(), 1u) << out;
+  EXPECT_EQ(matches(out, "failing +- +40 +40 +40 +0.0 +0 +(40) +0  error_fallback").size(), 1u)
+      << out;
+}
+
 TEST_F(Top, PrintsJsonLines) {
   const ProgramResult result =
       exits(0, top({"--json", "--count", "2", "--interval", "0.1", "--by", "outcome"}));

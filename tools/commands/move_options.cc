@@ -16,6 +16,8 @@ namespace {
 bool is_in_job(const ProcessCounters& process, const std::string& job) {
   if (process.folder.job == job) return true;
   if (job.find('=') == std::string::npos) return false;
+  // The pid of a process in another container may be another one's here.
+  if (!is_process_alive(process.pid, process.start_time)) return false;
   const std::string environment = read_small_file(fmt::format("/proc/{}/environ", process.pid));
   return std::ranges::count(split(environment, '\0'), job) != 0;
 }
@@ -82,10 +84,15 @@ std::vector<ProcessCounters> choose_processes(const char* command, CountersFolde
                                               const MoveOptions& options, bool* has_all) {
   std::set<uint64_t> missing(options.pids.begin(), options.pids.end());
   const std::set<uint64_t> wanted = missing;
+  std::set<uint64_t> alive;
+  for (const ProcessCounters& process : folder.processes) {
+    if (process.is_alive) alive.insert(process.pid);
+  }
   std::vector<ProcessCounters> out;
   for (ProcessCounters& process : folder.processes) {
     const bool is_named = wanted.contains(process.pid);
     if (!wanted.empty() && !is_named) continue;
+    if (!process.is_alive && alive.contains(process.pid)) continue;  // the pid's last process
     if (!(process.is_alive && is_ours_to_change(process.owner)) && !is_named) continue;
     if (!options.job.empty() && !is_in_job(process, options.job)) continue;
     if (!options.from.empty() && folder_in(process) != resolved_folders(options.from)) continue;

@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <thread>
 
@@ -49,30 +48,36 @@ struct RolloutOptions {
 struct Reading {
   ProcessCounters process;
   LaunchNumbers all, hits;
+  uint64_t served = 0;  // executions
   uint64_t errors = 0;
   uint64_t checks = 0;  // shadow checks
   std::vector<StepTimes> steps;
 };
-using ReadingsByPid = std::map<uint64_t, Reading>;
+using ReadingsByFile =
+    std::map<std::string, Reading>;  // by counters file: containers have equal pids
 
 // What processes did between two readings.
 struct Watched {
   Steps steps;
-  uint64_t errors = 0, executions = 0, hits = 0, checks = 0;
+  uint64_t errors = 0, executions = 0, hits = 0, served = 0, checks = 0;
 
   void add(const Watched& more) {
     errors += more.errors;
     checks += more.checks;
     executions += more.executions;
     hits += more.hits;
+    served += more.served;
     if (more.steps.count > steps.count) steps = more.steps;
   }
 };
 
 Watched between(const Reading& before, const Reading& after) {
-  return {steps_between(before.steps, after.steps), after.errors - before.errors,
-          after.all.executions - before.all.executions,
-          after.hits.executions - before.hits.executions, after.checks - before.checks};
+  return {steps_between(before.steps, after.steps),
+          subtract_to_zero(after.errors, before.errors),
+          subtract_to_zero(after.all.executions, before.all.executions),
+          subtract_to_zero(after.hits.executions, before.hits.executions),
+          subtract_to_zero(after.served, before.served),
+          subtract_to_zero(after.checks, before.checks)};
 }
 
 std::string words_of(const Watched& watched, const Watched* before) {
@@ -91,7 +96,7 @@ std::string words_of(const Watched& watched, const Watched* before) {
   return out +
          fmt::format(
              "; {:.1f} % of {} replaced; {}",
-             100.0 * static_cast<double>(watched.hits) / static_cast<double>(watched.executions),
+             100.0 * static_cast<double>(watched.served) / static_cast<double>(watched.executions),
              counted(watched.executions, "execution"),
              watched.checks == 0 ? "no shadow checks" : counted(watched.checks, "shadow check"));
 }
@@ -115,6 +120,7 @@ class Rollout {
       : options_(options),
         folder_(std::move(folder)),
         units_(std::move(units)),
+        names_(process_names(all_processes())),
         can_share_(can_share) {}
 
   // False: something was worse, or failed; what had moved was taken back.
@@ -196,8 +202,8 @@ class Rollout {
                     counted(steps_not_judged_, "process", "processes"), kLeastSteps));
   }
 
-  ReadingsByPid read_processes() const {
-    ReadingsByPid out;
+  ReadingsByFile read_processes() const {
+    ReadingsByFile out;
     for (const ProcessCounters& known : all_processes()) {
       auto process = read_counters_file(folder_.get(), known.file);
       if (!process || !process->has_value() || !(*process)->is_alive) continue;
@@ -206,6 +212,7 @@ class Rollout {
       for (const LaunchGroup& group : group_launches({reading.process}, GroupBy::process)) {
         reading.all.add(group.numbers);
         reading.errors += errors_of(group);
+        reading.served += served_by(group);
         const auto hits = group.outcomes.find(static_cast<uint32_t>(Outcome::hit));
         if (hits != group.outcomes.end()) reading.hits.add(hits->second);
       }
@@ -213,51 +220,52 @@ class Rollout {
         reading.checks = saturating_add(reading.checks, count.numbers.checks);
       }
       reading.steps = read_step_times(folder_.get(), known.file);
-      out.emplace(known.pid, std::move(reading));
+      out.emplace(known.file, std::move(reading));
     }
     return out;
   }
 
   void remember_moves(const Unit& unit) {
-    const ReadingsByPid now = read_processes();
+    const ReadingsByFile now = read_processes();
     for (const ProcessCounters& process : unit.processes) {
-      const auto found = now.find(process.pid);
+      const auto found = now.find(process.file);
       if (found == now.end()) continue;
       const FolderInForce& folder = found->second.process.folder;
-      moves_[process.pid] = {folder.swap_count, {folder.config.digest, share_}};
+      moves_[process.file] = {folder.swap_count, {folder.config.digest, share_}};
     }
   }
   bool is_moved_by_another(const ProcessCounters& process) const {
-    const auto move = moves_.find(process.pid);
+    const auto move = moves_.find(process.file);
     return move != moves_.end() && move->second.swap_count != process.folder.swap_count;
   }
 
   // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
   // a solution that is left alone after its first fault has no other. Of the folder that it was in before, nothing does: that is
   // what it is to get away from.
-  std::string fault_in(const Unit& unit, const ReadingsByPid& before_move,
-                       const ReadingsByPid& now) const {
+  std::string fault_in(const Unit& unit, const ReadingsByFile& before_move,
+                       const ReadingsByFile& now) const {
     for (const ProcessCounters& process : unit.processes) {
-      const auto before_moving = before_move.find(process.pid);
+      const auto before_moving = before_move.find(process.file);
       if (before_moving == before_move.end()) continue;
-      const auto found = now.find(process.pid);
-      if (found == now.end()) return fmt::format("process {} has ended", process.pid);
+      const auto found = now.find(process.file);
+      if (found == now.end()) return fmt::format("process {} has ended", names_.at(process.file));
       if (is_moved_by_another(found->second.process)) {
-        return fmt::format("process {} was moved by somebody else", process.pid);
+        return fmt::format("process {} was moved by somebody else", names_.at(process.file));
       }
-      const auto move = moves_.find(process.pid);
+      const auto move = moves_.find(process.file);
       if (move == moves_.end()) continue;
       const FolderFindings earlier = findings_in(before_moving->second.process, move->second.to);
       const FolderFindings findings = findings_in(found->second.process, move->second.to);
       if (findings.mismatches > earlier.mismatches) {
-        return fmt::format("process {}: shadow checks found a solution wrong", process.pid);
+        return fmt::format("process {}: shadow checks found a solution wrong",
+                           names_.at(process.file));
       }
-      const uint64_t errors = findings.errors - earlier.errors;
-      const auto before = watched_before_.find(process.pid);
+      const uint64_t errors = subtract_to_zero(findings.errors, earlier.errors);
+      const auto before = watched_before_.find(process.file);
       const uint64_t errors_before = before == watched_before_.end() ? 0 : before->second.errors;
       if (errors > errors_before) {
         return fmt::format(
-            "process {}: {} ({} before)", process.pid,
+            "process {}: {} ({} before)", names_.at(process.file),
             counted(errors, "launch failed in its solution", "launches failed in their solutions"),
             errors_before);
       }
@@ -267,7 +275,7 @@ class Rollout {
 
   // Until the time is up, or the first fault of one that has moved. Slower steps are one at the end, or when two readings have
   // found them: one may have met a pause.
-  std::string watch(const ReadingsByPid& before_move, ReadingsByPid* begin, ReadingsByPid* end) {
+  std::string watch(const ReadingsByFile& before_move, ReadingsByFile* begin, ReadingsByFile* end) {
     *begin = *end = read_processes();
     bool was_slow = false;
     const auto begun = ControlClock::now();
@@ -295,11 +303,11 @@ class Rollout {
   }
 
   // How many times as long its steps take as before; 0: too few to tell.
-  double step_ratio(const ProcessCounters& process, const ReadingsByPid& begin,
-                    const ReadingsByPid& end) const {
-    const auto before = watched_before_.find(process.pid);
-    const auto from = begin.find(process.pid);
-    const auto to = end.find(process.pid);
+  double step_ratio(const ProcessCounters& process, const ReadingsByFile& begin,
+                    const ReadingsByFile& end) const {
+    const auto before = watched_before_.find(process.file);
+    const auto from = begin.find(process.file);
+    const auto to = end.find(process.file);
     if (before == watched_before_.end() || from == begin.end() || to == end.end()) return 0;
     const Steps now = between(from->second, to->second).steps;
     if (now.count < kLeastSteps || before->second.steps.count < kLeastSteps) return 0;
@@ -307,7 +315,7 @@ class Rollout {
   }
 
   // Which process has slower steps, beyond what those that have not moved have, too; empty: none.
-  std::string slowness(const ReadingsByPid& begin, const ReadingsByPid& end) const {
+  std::string slowness(const ReadingsByFile& begin, const ReadingsByFile& end) const {
     std::vector<double> others;
     for (size_t i = moved_count_; i < units_.size(); ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
@@ -322,20 +330,21 @@ class Rollout {
       for (const ProcessCounters& process : units_[i].processes) {
         const double percent = (step_ratio(process, begin, end) / usual - 1) * 100;
         if (percent <= options_.slower_percent) continue;
-        return fmt::format("process {}: a step takes {:.1f} % longer than before{}", process.pid,
-                           percent, others.empty() ? "" : ", more than where nothing has moved");
+        return fmt::format("process {}: a step takes {:.1f} % longer than before{}",
+                           names_.at(process.file), percent,
+                           others.empty() ? "" : ", more than where nothing has moved");
       }
     }
     return "";
   }
 
   // Of the units that have moved, or of all.
-  Watched sum(const ReadingsByPid& begin, const ReadingsByPid& end, size_t units) const {
+  Watched sum(const ReadingsByFile& begin, const ReadingsByFile& end, size_t units) const {
     Watched out;
     for (size_t i = 0; i < units; ++i) {
       for (const ProcessCounters& process : units_[i].processes) {
-        const auto from = begin.find(process.pid);
-        const auto to = end.find(process.pid);
+        const auto from = begin.find(process.file);
+        const auto to = end.find(process.file);
         if (from != begin.end() && to != end.end()) out.add(between(from->second, to->second));
       }
     }
@@ -354,8 +363,8 @@ class Rollout {
     for (const MoveResult& result : results) {
       if (result.state == MoveState::moved) continue;
       if (is_back && result.state == MoveState::dead) continue;
-      return fmt::format("process {}: {}: {}", result.pid, move_state_name(result.state),
-                         result.reason);
+      return fmt::format("process {}: {}: {}", names_.at(result.file),
+                         move_state_name(result.state), result.reason);
     }
     return "";
   }
@@ -369,13 +378,15 @@ class Rollout {
   void move_all_back() {
     for (; moved_count_ > 0; --moved_count_) {
       Unit unit = units_[moved_count_ - 1];
-      const ReadingsByPid now = read_processes();
+      const ReadingsByFile now = read_processes();
       // "Back" of a process that somebody else has moved is where it was before that.
       const auto is_left = [&](const ProcessCounters& process) {
-        const auto found = now.find(process.pid);
-        if (found == now.end() || !is_moved_by_another(found->second.process)) return false;
-        const std::string words = fmt::format("pid {}: left where somebody else has moved it: {}",
-                                              process.pid, folder_in(found->second.process));
+        const auto found = now.find(process.file);
+        if (found == now.end()) return true;  // it has ended
+        if (!is_moved_by_another(found->second.process)) return false;
+        const std::string words =
+            fmt::format("pid {}: left where somebody else has moved it: {}",
+                        names_.at(process.file), folder_in(found->second.process));
         not_taken_back_.push_back(words);
         report(words);
         return true;
@@ -389,10 +400,10 @@ class Rollout {
   }
 
   bool run_stages() {
-    ReadingsByPid begin, end;
+    ReadingsByFile begin, end;
     if (std::string fault = watch({}, &begin, &end); !fault.empty()) return stop(std::move(fault));
-    for (const auto& [pid, reading] : begin) {
-      if (end.contains(pid)) watched_before_[pid] = between(reading, end.at(pid));
+    for (const auto& [file, reading] : begin) {
+      if (end.contains(file)) watched_before_[file] = between(reading, end.at(file));
     }
     before_ = sum(begin, end, units_.size());
     report(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
@@ -410,7 +421,7 @@ class Rollout {
         share_ = 0;
       }
       if (stage.units <= moved_count_) continue;
-      const ReadingsByPid before_move = end;
+      const ReadingsByFile before_move = end;
       while (moved_count_ < stage.units) {
         const Unit& unit = units_[moved_count_];
         const std::string& folder = options_.move.folder;
@@ -444,6 +455,7 @@ class Rollout {
   const RolloutOptions& options_;
   FileDescriptor folder_;
   std::vector<Unit> units_;
+  const std::map<std::string, std::string> names_;
   const bool can_share_;
   size_t moved_count_ = 0;  // the first of them
   uint32_t share_ = 0;      // that the only one that has moved has of its launches; 0: all
@@ -451,9 +463,9 @@ class Rollout {
     uint64_t swap_count;  // the process's moves until then
     FolderInQuestion to;
   };
-  std::map<uint64_t, Moved> moves_;  // of each process that has moved
-  double watched_seconds_ = 0;       // the last time
-  std::map<uint64_t, Watched> watched_before_;
+  std::map<std::string, Moved> moves_;  // of each process that has moved, by counters file
+  double watched_seconds_ = 0;          // the last time
+  std::map<std::string, Watched> watched_before_;
   Watched before_;
   size_t steps_not_judged_ = 0;  // processes
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
@@ -538,22 +550,6 @@ int rollout(const RolloutOptions& options) {
   return is_done && is_printed && !work.is_output_gone() ? kExitFine : kExitWrong;
 }
 
-// "10%,50%,100%", rising. Empty, or what is wrong with it.
-std::string parse_stages(RolloutOptions* options) {
-  for (std::string_view word : split(options->shares, ',')) {
-    if (word.ends_with('%')) word.remove_suffix(1);
-    double share = 0;
-    const auto parsed = std::from_chars(word.data(), word.data() + word.size(), share);
-    const double before = options->stages.empty() ? 0 : options->stages.back();
-    if (parsed.ec != std::errc() || parsed.ptr != word.data() + word.size() || !(share > before) ||
-        share > 100) {
-      return "--to: takes rising shares, such as 10%,50%,100%";
-    }
-    options->stages.push_back(share);
-  }
-  return options->stages.empty() ? "--to: needs a share" : "";
-}
-
 }  // namespace
 
 int rollout_command(int argc, const char* const* argv) {
@@ -585,7 +581,7 @@ int rollout_command(int argc, const char* const* argv) {
   line.option("--job", &options.move.job, "NAME|VAR=VALUE",
               "only the ranks of this job, by FIBSHIM_JOB or a variable of their environment");
   add_folder_options(&line, &options.move, &options.wants_json);
-  line.check([&options] { return parse_stages(&options); });
+  line.check([&options] { return parse_stages(options.shares, &options.stages); });
   line.check([&options] {
     const bool is_rate = parse_shadow(options.check.c_str(), &options.check_interval);
     return std::string(is_rate ? "" : "--check: is 1/N, with N from 1 to 1000000000");

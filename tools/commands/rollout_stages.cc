@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/format.h>
 
@@ -13,11 +14,22 @@
 
 namespace fibshim::tools {
 
+std::map<std::string, std::string> process_names(const std::vector<ProcessCounters>& processes) {
+  std::map<std::string, std::string> out;
+  for (const ProcessCounters& process : processes) {
+    const bool is_alone = std::ranges::count(processes, process.pid, &ProcessCounters::pid) == 1;
+    out[process.file] = is_alone ? fmt::format("{}", process.pid)
+                                 : fmt::format("{} ({})", process.pid, process.file);
+  }
+  return out;
+}
+
 std::vector<Unit> units_of(const std::vector<ProcessCounters>& processes) {
+  const std::map<std::string, std::string> names = process_names(processes);
   std::vector<Unit> out;
   for (const ProcessCounters& process : processes) {
     const std::string& job = process.folder.job;
-    const std::string name = job.empty() ? fmt::format("pid {}", process.pid) : "job " + job;
+    const std::string name = job.empty() ? "pid " + names.at(process.file) : "job " + job;
     const auto found = std::ranges::find(out, name, &Unit::name);
     if (found != out.end()) {
       found->processes.push_back(process);
@@ -41,6 +53,21 @@ std::string shared_list(const std::string& folder, uint32_t share, const Process
     out += one + share_text(share) + kFolderSeparator;
   }
   return out + (process.folder.state == FolderState::on ? process.folder.config.path : "");
+}
+
+std::string parse_stages(const std::string& shares, std::vector<double>* stages) {
+  for (std::string_view word : split(shares, ',')) {
+    if (word.ends_with('%')) word.remove_suffix(1);
+    double share = 0;
+    const auto parsed = std::from_chars(word.data(), word.data() + word.size(), share);
+    const double before = stages->empty() ? 0 : stages->back();
+    if (parsed.ec != std::errc() || parsed.ptr != word.data() + word.size() || !(share > before) ||
+        share > 100) {
+      return "--to: takes rising shares, such as 10%,50%,100%";
+    }
+    stages->push_back(share);
+  }
+  return stages->empty() ? "--to: needs a share" : "";
 }
 
 std::string share_words(const Stage& stage) {

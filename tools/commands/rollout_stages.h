@@ -2,17 +2,26 @@
 // launches of one unit can be shared between two folders. Only for `rollout`.
 #pragma once
 
+#include <map>
+
 #include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 
 // Processes that move together: the ranks of a job, or one process.
 struct Unit {
-  std::string name;  // "job train", "pid 17"
+  std::string name;  // "job train", "pid 17", "pid 1 (1-4711.counters)"
   std::vector<ProcessCounters> processes;
 };
 
+// By counters file: the pid, with the file where several have that pid, as processes of different
+// containers may.
+std::map<std::string, std::string> process_names(const std::vector<ProcessCounters>& processes);
+
 std::vector<Unit> units_of(const std::vector<ProcessCounters>& processes);
+
+// Reads "10%,50%,100%", which must rise, as percent. Empty, or what is wrong with it.
+std::string parse_stages(const std::string& shares, std::vector<double>* stages);
 
 // What one stage moves.
 struct Stage {

@@ -363,13 +363,14 @@ std::optional<CountsReading> read_counts(const StatsOptions& options, bool* has_
   CountsReading out{};
   const bool wants_rates = options.rate_seconds > 0;
   if (wants_rates) {
+    const auto start = std::chrono::steady_clock::now();
     const auto first = read_wanted(options, has_all);
     if (!first) return std::nullopt;
     out.earlier = counts_of(first->processes);
     out.earlier_groups = group_launches(first->processes, group_by_named(options.group_by));
-    const auto start = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::duration<double>(options.rate_seconds));
-    out.elapsed = std::chrono::steady_clock::now() - start;
+    out.elapsed =
+        std::chrono::steady_clock::now() - start;  // from one reading's begin to the other's
   }
   auto folder = read_wanted(options, has_all);
   if (!folder) return std::nullopt;
@@ -398,6 +399,9 @@ std::string conflict_in(const StatsOptions& options) {
   }
   if (!options.wants_diff && !options.earlier.empty()) {
     return fmt::format("unexpected argument '{}': FILE is for --diff", options.earlier);
+  }
+  if (!options.earlier.empty() && !options.filter.devices.empty()) {
+    return "--diff FILE takes no --device: FILE does not say on which GPU what was decided";
   }
   if (options.is_per_process && !options.group_by.empty()) {
     return "--by and --per-process exclude each other";

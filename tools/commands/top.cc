@@ -101,15 +101,14 @@ class Readings {
 
 std::string summary(const Readings& readings, const TopOptions& options) {
   const LaunchGroups groups = readings.groups(options.by);
-  LaunchNumbers all, hits;
-  uint64_t errors = 0;
+  LaunchNumbers all;
+  uint64_t errors = 0, served = 0;
   double rate = 0;
   for (const LaunchGroup& group : groups) {
     all.add(group.numbers);
     errors = saturating_add(errors, errors_of(group));
     rate += group.per_second;
-    const auto at = group.outcomes.find(0);
-    if (at != group.outcomes.end()) hits.add(at->second);
+    served = saturating_add(served, served_by(group));
   }
   const auto& processes = readings.now().processes;
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
@@ -119,7 +118,7 @@ std::string summary(const Readings& readings, const TopOptions& options) {
       all.launches, all.executions, counted(errors, "error"),
       all.executions == 0
           ? 0.0
-          : 100.0 * static_cast<double>(hits.executions) / static_cast<double>(all.executions),
+          : 100.0 * static_cast<double>(served) / static_cast<double>(all.executions),
       rate_words(readings.has_rates() ? rate : -1), live,
       static_cast<std::ptrdiff_t>(processes.size()) - live,
       readings.now().refused.empty()

@@ -354,7 +354,8 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   for (const ShadowEntry& entry : entries) {
     if (entry.series >= series.size()) continue;
     const SeriesEntry& of = series[entry.series];
-    out.shadow.push_back({of.config, text_of(of.pattern), text_of(of.definition),
+    const int32_t device = of.device >= 0 ? of.device : only_device(*header);
+    out.shadow.push_back({of.config, device, text_of(of.pattern), text_of(of.definition),
                           text_of(of.solution), text_of(entry.shape), numbers_of(entry)});
   }
   if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {

@@ -133,6 +133,9 @@ Writer find_writer(int fd);
 
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
+// `a - b`; 0 if b is larger, as where counters were damaged or cleared.
+inline uint64_t subtract_to_zero(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
 // The text of a field that may lack the terminating zero.
 template <size_t size>
 std::string text_of(const char (&field)[size]) {

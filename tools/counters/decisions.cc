@@ -36,19 +36,35 @@ Decisions all_of(const SideGroup& group) {
   return all;
 }
 
-// What some sides have and others lack, with the names of either.
+// What some sides have and others lack. There may be thousands of sides, and of these.
 struct Difference {
   const Decision* decision;
-  std::vector<std::string> in, not_in;
+  std::vector<size_t> in;  // numbers of sides, rising
 };
 std::vector<Difference> differences_in(const SideGroup& group, const Decisions& all) {
+  std::map<const Decision*, std::vector<size_t>> in;
+  for (size_t i = 0; i < group.sides.size(); ++i) {
+    for (const auto& [decision, shapes] : group.sides[i].decisions) {
+      in[&all.find(decision)->first].push_back(i);
+    }
+  }
   std::vector<Difference> out;
   for (const auto& [decision, shapes] : all) {
-    Difference one{&decision, {}, {}};
-    for (const Side& side : group.sides) {
-      (side.decisions.count(decision) != 0 ? one.in : one.not_in).push_back(side.name);
-    }
-    if (!one.not_in.empty()) out.push_back(std::move(one));
+    std::vector<size_t>& sides = in[&decision];
+    if (sides.size() < group.sides.size()) out.push_back({&decision, std::move(sides)});
+  }
+  return out;
+}
+
+// The names of the sides that have it, or of those that lack it: at most so many.
+std::vector<std::string> names_of(const SideGroup& group, const Difference& one, bool have_it,
+                                  size_t most = SIZE_MAX) {
+  std::vector<std::string> out;
+  auto next = one.in.begin();
+  for (size_t i = 0; i < group.sides.size() && out.size() < most; ++i) {
+    const bool has_it = next != one.in.end() && *next == i;
+    if (has_it) ++next;
+    if (has_it == have_it) out.push_back(group.sides[i].name);
   }
   return out;
 }
@@ -79,14 +95,16 @@ struct ShapeDifference {
   std::map<Shapes, std::vector<std::string>> sides;
 };
 std::vector<ShapeDifference> shape_differences_in(const SideGroup& group, const Decisions& all) {
+  std::map<const Decision*, std::map<Shapes, std::vector<std::string>>> met;
+  for (const Side& side : group.sides) {
+    for (const auto& [decision, shapes] : side.decisions) {
+      met[&all.find(decision)->first][shapes].push_back(side.name);
+    }
+  }
   std::vector<ShapeDifference> out;
   for (const auto& [decision, shapes] : all) {
-    ShapeDifference one{&decision, {}};
-    for (const Side& side : group.sides) {
-      const auto found = side.decisions.find(decision);
-      if (found != side.decisions.end()) one.sides[found->second].push_back(side.name);
-    }
-    if (one.sides.size() > 1) out.push_back(std::move(one));
+    auto& sides = met[&decision];
+    if (sides.size() > 1) out.push_back({&decision, std::move(sides)});
   }
   return out;
 }
@@ -98,12 +116,15 @@ std::map<std::string, std::vector<std::string>> fingerprints_of(const SideGroup&
   return out;
 }
 
-std::string names_text(const std::vector<std::string>& names) {
+// The first of `count` names; there may be more in the list than are shown.
+std::string names_text(const std::vector<std::string>& names, size_t count) {
   const size_t shown = std::min(names.size(), kMostShownNames);
   std::string text = fmt::format(
       "{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
-  return printable(
-      names.size() == shown ? text : fmt::format("{} and {} more", text, names.size() - shown));
+  return printable(count == shown ? text : fmt::format("{} and {} more", text, count - shown));
+}
+std::string names_text(const std::vector<std::string>& names) {
+  return names_text(names, names.size());
 }
 
 // A launch that was drawn for a shadow check would else be a hit.
@@ -153,9 +174,9 @@ std::string fingerprint(const Decisions& decisions) {
 }
 
 bool SideGroup::differs() const {
-  return std::ranges::any_of(sides, [&](const Side& side) {
-    return fingerprint(side.decisions) != fingerprint(sides[0].decisions);
-  });
+  const std::string first = fingerprint(sides[0].decisions);
+  return std::ranges::any_of(
+      sides, [&](const Side& side) { return fingerprint(side.decisions) != first; });
 }
 
 std::vector<SideGroup> ranks_of(const std::vector<ProcessCounters>& processes) {
@@ -218,7 +239,9 @@ std::string kernels_table(const SideGroup& group, const Decisions& all) {
     table.push_back({or_dash(decision.definition), or_dash(decision.solution),
                      printable(decision.pattern), printable(decision.outcome),
                      or_dash(decision.digest.substr(0, 12)), or_dash(decision.image.substr(0, 12)),
-                     names_text(one.in), names_text(one.not_in)});
+                     names_text(names_of(group, one, true, kMostShownNames), one.in.size()),
+                     names_text(names_of(group, one, false, kMostShownNames),
+                                group.sides.size() - one.in.size())});
   }
   return table.size() == 1 ? "" : format_table(table);
 }
@@ -268,8 +291,8 @@ Json differences_to_json(const std::vector<SideGroup>& groups) {
     const Decisions all = all_of(group);
     for (const Difference& one : differences_in(group, all)) {
       Json& added = differences.emplace_back(to_json(*one.decision));
-      added["in"] = one.in;
-      added["not_in"] = one.not_in;
+      added["in"] = names_of(group, one, true);
+      added["not_in"] = names_of(group, one, false);
     }
     for (const ShapeDifference& one : shape_differences_in(group, all)) {
       Json& added = shapes.emplace_back(to_json(*one.decision));

@@ -68,7 +68,8 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
              !is_among(filter.devices, kept.device);
     });
     std::erase_if(process.shadow, [&](const ShadowCount& shadow) {
-      return !is_wanted(filter, shadow.definition, shadow.pattern);
+      return !is_wanted(filter, shadow.definition, shadow.pattern) ||
+             !is_among(filter.devices, shadow.device);
     });
   }
   return {missing.begin(), missing.end()};

@@ -35,9 +35,13 @@ std::string group_name(const ProcessCounters& process, const Count& count, Group
   return "";
 }
 
-std::string detail_of(const ProcessCounters& process, GroupBy by) {
-  if (by != GroupBy::process) return "";
-  return process.command.empty() ? process.executable : process.command;
+// The name, detail and start time of a group.
+using GroupKey = std::tuple<std::string, std::string, uint64_t>;
+
+GroupKey key_of(const ProcessCounters& process, const Count& count, GroupBy by) {
+  if (by != GroupBy::process) return {group_name(process, count, by), "", 0};
+  return {group_name(process, count, by),
+          process.command.empty() ? process.executable : process.command, process.start_time};
 }
 
 std::string whole_name(const LaunchGroup& group) {
@@ -52,7 +56,8 @@ LaunchNumbers numbers_of(const LaunchGroup& group, Outcome outcome) {
 // True if the original ran, for whatever reason.
 bool is_fallback(uint32_t outcome) {
   return outcome_name(outcome).starts_with("fallback_") ||
-         outcome == static_cast<uint32_t>(Outcome::shadowed);
+         outcome == static_cast<uint32_t>(Outcome::shadowed) ||
+         outcome == static_cast<uint32_t>(Outcome::error_fallback);
 }
 
 // The most frequent outcome besides hits, absorbed launches and launches of unknown kernels.
@@ -87,6 +92,11 @@ uint64_t errors_of(const LaunchGroup& group) {
   return out;
 }
 
+uint64_t served_by(const LaunchGroup& group) {
+  return saturating_add(numbers_of(group, Outcome::hit).executions,
+                        numbers_of(group, Outcome::absorbed).executions);
+}
+
 std::vector<std::string> group_by_names() {
   std::vector<std::string> out;
   for (const GroupByInfo& info : kGroupBys) out.emplace_back(info.name);
@@ -101,10 +111,10 @@ GroupBy group_by_named(const std::string& name) {
 bool LaunchGroup::has_failed() const { return errors_of(*this) > 0 || mismatches > 0; }
 
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by) {
-  std::map<std::pair<std::string, std::string>, LaunchGroup> groups;
+  std::map<GroupKey, LaunchGroup> groups;
   for (const ProcessCounters& process : processes) {
     for (const Count& count : process.counts) {
-      LaunchGroup& group = groups[{group_name(process, count, by), detail_of(process, by)}];
+      LaunchGroup& group = groups[key_of(process, count, by)];
       group.outcomes[count.outcome].add(count.numbers);
       group.numbers.add(count.numbers);
     }
@@ -112,7 +122,7 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
     for (const ShadowCount& shadow : process.shadow) {
       const Count count = {
           shadow.config, -1, shadow.pattern, shadow.definition, shadow.solution, 0, {}};
-      const auto group = groups.find({group_name(process, count, by), detail_of(process, by)});
+      const auto group = groups.find(key_of(process, count, by));
       if (group == groups.end()) continue;
       LaunchGroup& to = group->second;
       to.checks = saturating_add(to.checks, shadow.numbers.checks);
@@ -120,8 +130,8 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
     }
   }
   LaunchGroups out;
-  for (auto& [name, group] : groups) {
-    std::tie(group.name, group.detail) = name;
+  for (auto& [key, group] : groups) {
+    std::tie(group.name, group.detail, group.start_time) = key;
     out.push_back(std::move(group));
   }
   std::ranges::stable_sort(out, std::greater<>(),
@@ -134,15 +144,14 @@ void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapse
   // A process that has ended since then is the same one.
   const auto key = [](LaunchGroup group) {
     if (group.name.ends_with(kEnded)) group.name.resize(group.name.size() - kEnded.size());
-    return whole_name(group);
+    return std::pair(whole_name(group), group.start_time);
   };
-  std::map<std::string, uint64_t> before;
+  std::map<std::pair<std::string, uint64_t>, uint64_t> before;
   for (const LaunchGroup& group : earlier) before[key(group)] += group.numbers.executions;
   for (LaunchGroup& group : *groups) {
     const auto at = before.find(key(group));
     const uint64_t was = at == before.end() ? 0 : at->second;
-    const uint64_t now = group.numbers.executions;
-    const uint64_t more = now > was ? now - was : 0;
+    const uint64_t more = subtract_to_zero(group.numbers.executions, was);
     group.per_second = elapsed.count() > 0 ? static_cast<double>(more) / elapsed.count() : -1;
   }
   std::ranges::stable_sort(*groups, std::greater<>(), &LaunchGroup::per_second);
@@ -167,18 +176,17 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     }
     const uint64_t executions = group.numbers.executions;
     const uint64_t hits = numbers_of(group, Outcome::hit).executions;
-    // A rewrite's hit also does the work of the launches that it absorbed.
-    const uint64_t served = saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));
-    row.insert(row.end(),
-               {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
-                fmt::format("{}", executions),
-                fmt::format("{:.1f}", executions == 0 ? 0.0
-                                                      : 100.0 * static_cast<double>(served) /
-                                                            static_cast<double>(executions)),
-                fmt::format("{}", hits), fmt::format("{}", fallbacks),
-                fmt::format("{}", numbers_of(group, Outcome::untracked).executions)});
+    row.insert(
+        row.end(),
+        {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
+         fmt::format("{}", executions),
+         fmt::format("{:.1f}", executions == 0 ? 0.0
+                                               : 100.0 * static_cast<double>(served_by(group)) /
+                                                     static_cast<double>(executions)),
+         fmt::format("{}", hits), fmt::format("{}", fallbacks),
+         fmt::format("{}", numbers_of(group, Outcome::untracked).executions)});
     if (has_checks) {
       row.insert(row.end(), {fmt::format("{}", group.checks), fmt::format("{}", group.mismatches)});
     }
@@ -194,6 +202,7 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
   for (const LaunchGroup& group : groups) {
     nlohmann::ordered_json item;
     item["name"] = whole_name(group);
+    if (group.start_time != 0) item["start_time"] = group.start_time;
     item["launches"] = group.numbers.launches;
     item["executions"] = group.numbers.executions;
     item["body_nodes"] = group.numbers.body_nodes;

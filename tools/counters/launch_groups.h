@@ -34,8 +34,9 @@ std::vector<std::string> group_by_names();
 GroupBy group_by_named(const std::string& name);  // `name` must be one of them
 
 struct LaunchGroup {
-  std::string name;    // empty: launches that no pattern fits, or an unknown device
-  std::string detail;  // a process's command line; empty for other groups
+  std::string name;         // empty: launches that no pattern fits, or an unknown device
+  std::string detail;       // a process's command line; empty for other groups
+  uint64_t start_time = 0;  // a process's; with the pid it tells processes apart
   std::map<uint32_t, LaunchNumbers> outcomes;
   LaunchNumbers numbers;
   double per_second = -1;  // executions per second; -1: not known
@@ -50,6 +51,8 @@ using LaunchGroups = std::vector<LaunchGroup>;
 // True for launches whose solution failed, whether the original ran then or not.
 bool is_error(uint32_t outcome);
 uint64_t errors_of(const LaunchGroup& group);
+// Executions that a solution served: hits, and what a rewrite's hit did the work of.
+uint64_t served_by(const LaunchGroup& group);
 
 // Sorted by falling number of executions, then by name.
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by);

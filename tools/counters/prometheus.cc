@@ -66,13 +66,17 @@ std::string launch_labels(const std::string& definition, const std::string& patt
       solution.empty() ? "" : fmt::format(",solution=\"{}\"", label_value(solution)));
 }
 
+// Without them a counter would fall when the counters of an ended process are deleted, which Prometheus takes for a restart.
+std::string process_labels(const ProcessCounters& process) {
+  return fmt::format(",pid=\"{}\",start_time=\"{}\"", process.pid, process.start_time);
+}
+
 // `number`: the member of LaunchNumbers to export.
 Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series,
                      uint64_t LaunchNumbers::*number) {
   Series out(max_series);
   for (const ProcessCounters* process : processes) {
-    const std::string suffix =
-        fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time);
+    const std::string suffix = process_labels(*process);
     for (const Count& count : process->counts) {
       if (count.numbers.*number == 0) continue;
       const bool has_config = !count.pattern.empty() && count.config < process->configs.size();
@@ -96,8 +100,7 @@ Series kept_series(const std::vector<const ProcessCounters*>& processes, size_t 
                        label_value(pattern), reason_name(reason));
   };
   for (const ProcessCounters* process : processes) {
-    const std::string suffix =
-        fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time);
+    const std::string suffix = process_labels(*process);
     for (const KeptNodes& kept : process->kept) {
       out.add(labels(kept.definition, kept.pattern, kept.reason) + suffix,
               labels("(other)", "(other)", kept.reason) + suffix, kept.number);
@@ -126,28 +129,42 @@ std::string shadow_labels(const ShadowKey& key, const std::string& more) {
                      more);
 }
 
-// One of a shadow check's numbers, by definition, solution and shape.
+// What the shadow checks of one process have found.
+struct CheckedProcess {
+  std::string labels;
+  ShadowSums sums;
+};
+
+// One of a shadow check's numbers, by definition, solution, shape and process.
 template <class NumberOf>
-Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& number_of) {
+Series shadow_series(const std::vector<CheckedProcess>& checked, size_t max_series,
+                     const NumberOf& number_of) {
   Series out(max_series);
-  for (const auto& sum : sums) {
-    const auto& key = sum.first;  // clang 14 cannot capture a structured binding in a lambda
-    number_of(sum.second, [&](const std::string& more, uint64_t number) {
-      out.add(shadow_labels(key, more), kOtherShadow + more, number);
-    });
+  for (const CheckedProcess& process : checked) {
+    for (const auto& sum : process.sums) {
+      const auto& key = sum.first;  // clang 14 cannot capture a structured binding in a lambda
+      number_of(sum.second, [&](const std::string& more, uint64_t number) {
+        const std::string labels = more + process.labels;
+        out.add(shadow_labels(key, labels), kOtherShadow + labels, number);
+      });
+    }
   }
   return out;
 }
 
-// The largest value of one of a shadow check's numbers, by definition, solution and shape.
-std::string largest_shadow(const char* metric, const ShadowSums& sums, size_t max_series,
-                           double ShadowNumbers::*number) {
+// The largest value of one of a shadow check's numbers, by definition, solution, shape and process.
+std::string largest_shadow(const char* metric, const std::vector<CheckedProcess>& checked,
+                           size_t max_series, double ShadowNumbers::*number) {
   std::map<std::string, double> largest;
-  for (const auto& [key, numbers] : sums) {
-    std::string labels = shadow_labels(key, "");
-    if (largest.size() >= max_series && !largest.contains(labels)) labels = kOtherShadow;
-    double& most = largest[labels];
-    most = std::max(most, numbers.*number);
+  for (const CheckedProcess& process : checked) {
+    for (const auto& [key, numbers] : process.sums) {
+      std::string labels = shadow_labels(key, process.labels);
+      if (largest.size() >= max_series && !largest.contains(labels)) {
+        labels = kOtherShadow + process.labels;
+      }
+      double& most = largest[labels];
+      most = std::max(most, numbers.*number);
+    }
   }
   std::string out;
   for (const auto& [labels, most] : largest) {
@@ -200,7 +217,10 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   out += fmt::format(
       "fibshim_processes{{state=\"live\"}} {}\nfibshim_processes{{state=\"ended\"}} {}\n", live,
       ended);
-  const ShadowSums checked = shadow_sums_of(folder.processes);
+  std::vector<CheckedProcess> checked;
+  for (const ProcessCounters* process : processes) {
+    checked.push_back({process_labels(*process), shadow_sums_of({*process})});
+  }
   out += head("fibshim_shadow_checks_total", "counter",
               "Launches whose solution was compared with the original (FIBSHIM_SHADOW).");
   out +=

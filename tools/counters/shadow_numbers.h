@@ -23,6 +23,7 @@ struct ShadowNumbers {
 // One entry of a process's counters file.
 struct ShadowCount {
   uint32_t config;
+  int32_t device;  // as a Count's
   std::string pattern, definition, solution, shape;
   ShadowNumbers numbers;
 };
