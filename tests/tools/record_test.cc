@@ -155,6 +155,57 @@ TEST_F(RecordFiles, ComparesTwoRecordings) {
   EXPECT_CONTAINS(exits(1, run_fibshim({"record", "--compare", a, "nowhere"})).err, "nowhere");
 }
 
+// A file lists the 64 commonest geometries of a kernel.
+TEST_F(RecordFiles, ComparesNoShapesForWhichThereWasNoRoom) {
+  const auto build = [&](bool is_first_half_common) {
+    RecordingBuilder builder;
+    builder.kernel("gemm", {}, 1050);
+    for (uint32_t i = 0; i < 100; ++i) {
+      builder.geometry(i + 1, 128, (i < 50) == is_first_half_common ? 11 : 10, 0, {});
+    }
+    return builder.bytes();
+  };
+  const std::string a = folder_ / "a.jsonl";
+  ASSERT_EQ(gather({build(true)}).exit_code, 0);
+  fs::rename(output(), a);
+  ASSERT_EQ(gather({build(false)}).exit_code, 0);
+  EXPECT_EQ(exits(0, run_fibshim({"record", "--compare", a, output()})).out,
+            "no difference; times within 10 %\n");
+  exits(0, run_fibshim({"record", "--compare", folder_ / "recordings", output()}));
+  const auto json = parse_json(run_fibshim({"record", "--compare", a, output(), "--json"}).out);
+  EXPECT_EQ(json["kernels_left_out"], (nlohmann::json{{"a", 0}, {"b", 0}}));
+}
+
+TEST_F(RecordFiles, ComparesNoRunsWithARecordingThatHasNone) {
+  RecordingBuilder with, without;
+  with.kernel("gemm", {}, 100).geometry(3, 128, 100, 0, {});
+  with.runs("gemm", 3, 128, false, {3, 30000, 9000, 11000}, {97, 970000, 9000, 11000});
+  with.runs("not_launched", 3, 128, false, {1, 100, 100, 100}, {});
+  without.kernel("gemm", {}, 100).geometry(3, 128, 100, 0, {4, 40000, 9000, 11000});
+  ASSERT_EQ(gather({with.bytes()}).exit_code, 0);
+  fs::rename(output(), folder_ / "with.jsonl");
+  ASSERT_EQ(gather({without.bytes()}).exit_code, 0);
+  exits(0, run_fibshim({"record", "--compare", folder_ / "with.jsonl", output()}));
+  exits(0, run_fibshim({"record", "--compare", output(), folder_ / "with.jsonl"}));
+}
+
+// Events time no nodes of graphs, and do not tell which launches were replaced.
+TEST_F(RecordFiles, SummaryTellsNoShareOfReplacementsThatCannotBeKnown) {
+  write_config_folder(folder_ / "config");
+  for (const auto& [hits, share] : {std::pair<uint64_t, const char*>{97, "-"}, {100, "100.0%"}}) {
+    RecordingBuilder builder;
+    builder.kernel("gemm", {}, 3, 97)
+        .outcome(Outcome::untracked, 100 - hits)
+        .outcome(Outcome::hit, hits)
+        .geometry(3, 128, 3, 97, {3, 300000, 90000, 110000});
+    ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+    const std::vector<std::string> command = {"record", "--summary", output(), "-c",
+                                              folder_ / "config"};
+    EXPECT_CONTAINS(exits(0, run_fibshim(command)).out,
+                    std::string(", ") + share + " in what replaced them\n");
+  }
+}
+
 TEST_F(RecordFiles, SummaryOfAFolderIsThatOfItsFile) {
   ASSERT_EQ(gather({example().bytes(), example().bytes()}).exit_code, 0);
   const auto of_file = run_fibshim({"record", "--summary", output(), "--json"});
@@ -403,6 +454,13 @@ TEST_F(RecordFiles, RefusesWrongUsage) {
            {"record", "--compare", "x", "y", "--summary", "z"},
            {"record", "-o", "x", "--tolerance", "5", "--", "true"},
            {"record", "-o", "x", "--times", "cuda", "--", "true"},
+           {"record", "--summary", "x", "--mode", "observe"},
+           {"record", "--summary", "x", "--limit", "1mb"},
+           {"record", "--summary", "x", "--tensors", "y"},
+           {"record", "--compare", "x", "y", "--keep-images", "*"},
+           {"record", "--compare", "x", "y", "-c", "z"},
+           {"record", "--compare", "x", "y", "--progress"},
+           {"record", "--from", "x", "-o", "y", "--force"},
            {"suggest", "x", "1"},
            {"suggest", "x", "-o", "y"}}) {
     EXPECT_EQ(run_fibshim(arguments).exit_code, 2) << arguments.back();
@@ -416,6 +474,37 @@ TEST_F(RecordFiles, SaysWhereTheOutputIsNotWritten) {
         exits(1, run_fibshim({"record", "--from", folder_ / "recordings", "-o", path}));
     EXPECT_CONTAINS(result.err, path + ": cannot write it: ");
   }
+}
+
+TEST_F(RecordFiles, AreForTheirOwnerAlone) {
+  ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
+  EXPECT_EQ(fs::status(output()).permissions(), fs::perms(0600));
+}
+
+TEST_F(RecordFiles, AnEarlierRecordingIsNotTakenForThatOfAProgramThatRecordsNothing) {
+  const auto record = [&](const std::string& script) {
+    return run_fibshim({"record", "--simulate", "-o", output(), "--", "sh", "-c", script});
+  };
+  EXPECT_CONTAINS(exits(0, record("true")).err, "no launch was recorded");
+  ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
+  const std::string before = read_text(output());
+  EXPECT_CONTAINS(exits(1, record("true")).err, output() + " is an earlier recording\n");
+  EXPECT_EQ(record("exit 5").exit_code, 5);
+  EXPECT_EQ(read_text(output()), before);
+}
+
+TEST_F(RecordFiles, GoesOnWhereNobodyReadsItsMessages) {
+  // The second line of progress has no reader.
+  exits(0,
+        run_program({"bash", "-c",
+                     "\"$0\" record --simulate --progress -o \"$1\" -- sleep 3 2>&1 | head -n 1; "
+                     "exit ${PIPESTATUS[0]}",
+                     build_path("bin/fibshim"), output()}));
+  // The program gets the signal as it would without.
+  EXPECT_EQ(run_fibshim({"record", "--simulate", "-o", folder_ / "other", "--", "sh", "-c",
+                         "kill -PIPE $$; exit 3"})
+                .exit_code,
+            128 + 13);
 }
 
 TEST_F(RecordFiles, RefusesWhereItCannotWriteBeforeTheProgramRuns) {

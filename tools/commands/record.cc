@@ -16,16 +16,15 @@
 
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/record_views.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
 #include "tools/judge/tensor_capture.h"
 #include "tools/base/setting_values.h"
 #include "tools/processes/installation.h"
-#include "tools/record/comparison.h"
 #include "tools/record/kept_image.h"
 #include "tools/record/recording_files.h"
 #include "tools/record/recording_json.h"
-#include "tools/record/summary.h"
 
 namespace fibshim::tools {
 namespace {
@@ -76,13 +75,15 @@ class Gatherer {
     recording_ = std::move(*recording);
     const uint64_t seen = recording_.launches() + recording_.nodes() + recording_.runs();
     // A program that did not start, or used no GPU, leaves an earlier recording as it is.
-    if (recording_.processes.empty() && fs::is_regular_file(options_.output)) return true;
+    leaves_earlier_ =
+        recording_.processes.empty() && seen_ == UINT64_MAX && fs::is_regular_file(options_.output);
+    if (leaves_earlier_) return true;
     if (!is_last && (seen == seen_ || !is_replaceable(options_.output))) return true;
     seen_ = seen;
     JsonLines lines = to_json_lines(recording_, options_.limit);
     recording_.kernels_left_out = lines.kernels_left_out;
     bytes_ = lines.text.size();
-    return write_output("record", options_.output, lines.text);
+    return write_output("record", options_.output, lines.text, 0600);  // has command lines
   }
 
   std::string counts() const {
@@ -94,38 +95,17 @@ class Gatherer {
   }
 
   uint64_t bytes() const { return bytes_; }
+  bool leaves_earlier() const { return leaves_earlier_; }
   const Recording& recording() const { return recording_; }
 
  private:
   const RecordOptions& options_;
   std::string folder_;
   Recording recording_;
-  uint64_t seen_ = UINT64_MAX;
+  uint64_t seen_ = UINT64_MAX;  // until the output is written first
   uint64_t bytes_ = 0;
+  bool leaves_earlier_ = false;
 };
-
-void report_losses(const Recording& recording) {
-  for (const RefusedFile& refused : recording.refused) {
-    print_message("record", "{}: {}", printable(refused.file), printable(refused.reason));
-  }
-  uint64_t dropped = 0;
-  uint64_t unknown = 0;
-  for (const RecordedProcess& process : recording.processes) {
-    dropped += process.dropped_launches;
-    unknown += process.unknown_launches;
-  }
-  if (dropped != 0) {
-    print_message("record", "{} launches are of kernels that found no room: --limit gives more",
-                  dropped);
-  }
-  if (unknown != 0) {
-    print_message("record", "{} launches are of kernels that the driver has no name for", unknown);
-  }
-  if (recording.kernels_left_out != 0) {
-    print_message("record", "{} left out of the file: --limit gives more room",
-                  counted(recording.kernels_left_out, "kernel"));
-  }
-}
 
 // ---- running
 
@@ -174,9 +154,16 @@ sigset_t watched_signals() {
   return set;
 }
 
+// What this program has changed, and its child gets back.
+struct SignalsBefore {
+  sigset_t blocked;
+  struct sigaction on_pipe;
+};
+
 [[noreturn]] void become_program(const RecordOptions& options, const std::string& folder,
-                                 const sigset_t& signals) {
-  sigprocmask(SIG_SETMASK, &signals, nullptr);
+                                 const SignalsBefore& before) {
+  sigaction(SIGPIPE, &before.on_pipe, nullptr);
+  sigprocmask(SIG_SETMASK, &before.blocked, nullptr);
   const auto name_of = [](SettingId id) { return kSettings[static_cast<size_t>(id)].name; };
   // The setting expands "%": escape it, so that the path is taken literally.
   std::string pattern;
@@ -320,9 +307,13 @@ bool finish(const RecordOptions& options, const std::string& folder, Gatherer* g
   const auto running = std::ranges::count_if(recording.processes, &RecordedProcess::is_alive);
   std::error_code error;
   if (recording.processes.empty()) {
-    print_message("record",
-                  "no launch was recorded: no process that uses CUDA ran under the shim. 'fibshim "
-                  "doctor' finds out why");
+    print_message(
+        "record",
+        "no launch was recorded: no process that uses CUDA ran under the shim, or none could "
+        "write what it recorded. 'fibshim doctor' finds out why{}",
+        gatherer->leaves_earlier()
+            ? fmt::format("; {} is an earlier recording", printable(options.output))
+            : "");
   } else if (is_written) {
     print_message("record", "{} in {}: 'fibshim record --summary {}' ranks them",
                   gatherer->counts(), printable(options.output), shell_quoted(options.output));
@@ -334,7 +325,7 @@ bool finish(const RecordOptions& options, const std::string& folder, Gatherer* g
                   running, running == 1 ? " is" : "es are", shell_quoted(folder));
   }
   if (is_written && running == 0 && recording.refused.empty()) fs::remove_all(folder, error);
-  return is_written && recording.refused.empty();
+  return is_written && recording.refused.empty() && !gatherer->leaves_earlier();
 }
 
 // Creates the dataset's folder before the program runs: otherwise a recording could be lost.
@@ -365,9 +356,12 @@ int record_program(const RecordOptions& options) {
   }
   Gatherer gatherer(options, folder);
   Progress progress(options.shows_progress);
-  sigset_t before;
+  SignalsBefore before;
   const sigset_t signals = watched_signals();
-  sigprocmask(SIG_BLOCK, &signals, &before);
+  sigprocmask(SIG_BLOCK, &signals, &before.blocked);
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;  // it records on when nobody reads its messages any more
+  sigaction(SIGPIPE, &ignore, &before.on_pipe);
   const pid_t program = fork();
   if (program < 0) {
     print_message("record", "cannot start a process: {}", strerror(errno));
@@ -380,104 +374,6 @@ int record_program(const RecordOptions& options) {
   if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
   const int exit_code = WEXITSTATUS(status);
   return exit_code == 0 && !is_whole ? kExitWrong : exit_code;
-}
-
-// ---- the summary
-
-// The folders whose patterns are compared: the named ones, else those that the program used.
-std::string config_of(const RecordOptions& options, const Recording& recording) {
-  if (!options.config.empty()) return options.config;
-  std::string missing;
-  for (const RecordedProcess& process : recording.processes) {
-    const std::vector<std::string> folders = split_folders(process.config);
-    const auto is_missing = [](const std::string& folder) {
-      return !fs::is_directory(path_of_folder(folder));
-    };
-    const auto first = std::ranges::find_if(folders, is_missing);
-    if (first != folders.end()) {
-      missing = path_of_folder(*first);
-    } else if (!folders.empty()) {
-      return process.config;
-    }
-  }
-  if (!missing.empty()) {
-    print_message("record", "the program's config folder {} is not here: -c DIR compares patterns",
-                  printable(missing));
-  }
-  return "";
-}
-
-bool was_in_force(const std::string& config, const Recording& recording) {
-  const std::vector<std::string> folders = split_folders(config);
-  const auto is_same = [](const std::string& one, const std::string& other) {
-    std::error_code error;
-    return one == other || fs::equivalent(path_of_folder(one), path_of_folder(other), error);
-  };
-  return std::ranges::any_of(recording.processes, [&](const RecordedProcess& process) {
-    return std::ranges::equal(split_folders(process.config), folders, is_same);
-  });
-}
-
-std::map<std::string, std::string> replacements_of(const Snapshot& snapshot) {
-  std::map<std::string, std::string> out;
-  const Solution* const solutions = snapshot.begin(snapshot.solutions);
-  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
-    std::string& definitions = out[snapshot.text(solutions[i].kernel)];
-    const std::string definition = snapshot.text(solutions[i].definition);
-    if (("," + definitions + ",").find("," + definition + ",") != std::string::npos) continue;
-    definitions += (definitions.empty() ? "" : ",") + definition;
-  }
-  return out;
-}
-
-int summarize(const RecordOptions& options) {
-  auto recording = read_recording(options.summary);
-  if (!recording) {
-    print_message("record", "{}: {}", printable(options.summary), printable(recording.error()));
-    return kExitWrong;
-  }
-  Summary summary{std::move(*recording), "", {}, {}};
-  report_losses(summary.recording);
-  summary.config = config_of(options, summary.recording);
-  summary.fits.resize(summary.recording.kernels.size());
-  if (!summary.config.empty()) {
-    const CheckReport report = check_folder(summary.config);
-    if (report.snapshot == nullptr) {
-      print_message("record", "the config folder has mistakes:\n{}", format_findings(report));
-      return kExitWrong;
-    }
-    summary.replacements = replacements_of(*report.snapshot);
-    for (size_t i = 0; i < summary.fits.size(); ++i) {
-      summary.fits[i] = fit_patterns(*report.snapshot, summary.recording.kernels[i]);
-      // The recorded outcomes of the launches come from another folder.
-      if (was_in_force(summary.config, summary.recording)) continue;
-      for (PatternFit& fit : summary.fits[i]) {
-        if (fit.fits) fit.why.clear();
-      }
-    }
-  }
-  const bool is_written = options.wants_json ? print_json(summary_json(summary, options.top))
-                                             : print_data(summary_text(summary, options.top));
-  return is_written && summary.recording.refused.empty() ? kExitFine : kExitWrong;
-}
-
-int compare(const RecordOptions& options) {
-  std::vector<Recording> recordings;
-  for (const std::string& path : options.compared) {
-    auto recording = read_recording(path);
-    if (!recording) {
-      print_message("record", "{}: {}", printable(path), printable(recording.error()));
-      return kExitWrong;
-    }
-    report_losses(*recording);
-    if (!recording->refused.empty()) return kExitWrong;
-    recordings.push_back(std::move(*recording));
-  }
-  const Comparison comparison =
-      compare_recordings(recordings[0], recordings[1], options.tolerance_percent);
-  const bool is_written = options.wants_json ? print_json(comparison_json(comparison))
-                                             : print_data(comparison_text(comparison));
-  return is_written && comparison.is_equal() ? kExitFine : kExitWrong;
 }
 
 int convert(const RecordOptions& options) {
@@ -513,11 +409,12 @@ int record_command(int argc, const char* const* argv) {
   line.option("-c,--config", &options.config, "DIR",
               "config folder whose patterns are compared (default: FIBSHIM_CONFIG; of the summary: "
               "the one of the recording)");
-  line.choice("--mode", &options.mode, {"observe", "apply"},
-              "observe (default): redirect nothing; apply: redirect");
-  line.size("--limit", &options.limit,
-            "the size that the file, and each process's recording, may not exceed: a number, or "
-            "one with kb, mb or gb (default 64 MB)");
+  const Option mode = line.choice("--mode", &options.mode, {"observe", "apply"},
+                                  "observe (default): redirect nothing; apply: redirect");
+  const Option limit = line.size(
+      "--limit", &options.limit,
+      "the size that the file, and each process's recording, may not exceed: a number, or "
+      "one with kb, mb or gb (default 64 MB)");
   line.choice("--times", &options.times, {"auto", "cupti", "events"},
               "how kernels are timed: by CUPTI, in graphs too (cupti); by events on their stream "
               "(events); by CUPTI where it works, else by events (auto). cupti warns where it does "
@@ -559,26 +456,38 @@ int record_command(int argc, const char* const* argv) {
   line.json(&options.wants_json, "of the summary and the comparison: print JSON");
   line.option("--from", &options.from, "DIR",
               "make the file of what processes have recorded there; run nothing");
-  line.check([&options]() -> std::string {
+  line.check([&options, mode, limit]() -> std::string {
     const bool runs = !options.command.empty();
     const bool compares = !options.compared.empty();
     if (runs + !options.summary.empty() + !options.from.empty() + compares != 1) {
       return "takes one of: a command, --summary FILE, --compare A B, --from DIR";
     }
-    if (options.simulates && !runs) return "--simulate goes with a command";
+    const std::pair<const char*, bool> of_commands[] = {
+        {"--mode", mode.count() > 0},
+        {"--times", !options.times.empty()},
+        {"--progress", options.shows_progress},
+        {"--no-check", options.skips_check},
+        {"--force", options.is_forced},
+        {"--simulate", options.simulates},
+        {"--keep-images", !options.keep_images.empty()}};
+    for (const auto& [name, is_given] : of_commands) {
+      if (is_given && !runs) return fmt::format("{} goes with a command", name);
+    }
     if (options.tolerance_percent != 10 && !compares) return "--tolerance goes with --compare";
     if (options.top != 0 && options.summary.empty()) return "--top goes with --summary";
-    if (!options.times.empty() && !runs) return "--times goes with a command";
-    if (!options.summary.empty() || compares) {
-      return options.output.empty() ? "" : "--summary and --compare take no -o";
-    }
-    if (options.wants_json) return "--json goes with --summary or --compare";
-    if (!options.keep_images.empty() && !runs) return "--keep-images goes with a command";
+    if (compares && !options.config.empty()) return "--compare takes no -c";
     const judge::CaptureOptions unset;
     const bool has_tensor_options =
         !options.tensors_keep.empty() || !options.capture.definitions.empty() ||
         options.capture.keeps_statistics || options.capture.seconds != unset.seconds ||
         options.capture.limit_bytes != unset.limit_bytes;
+    if (!options.summary.empty() || compares) {
+      return options.output.empty() && limit.count() == 0 && options.tensors.empty() &&
+                     !has_tensor_options
+                 ? ""
+                 : "--summary and --compare take no -o, --limit and --tensors";
+    }
+    if (options.wants_json) return "--json goes with --summary or --compare";
     if (has_tensor_options && options.tensors.empty()) return "--tensors-... go with --tensors DIR";
     if (!options.tensors_keep.empty()) {
       const std::string fault = judge::read_policy(options.tensors_keep, &options.capture);
@@ -591,8 +500,12 @@ int record_command(int argc, const char* const* argv) {
   });
   if (!line.parse_with_command(argc, argv, &options.command)) return line.exit_code();
   if (!options.config.empty()) options.config = absolute_folders(options.config);
-  if (!options.summary.empty()) return summarize(options);
-  if (!options.compared.empty()) return compare(options);
+  if (!options.summary.empty()) {
+    return summarize_recording(options.summary, options.config, options.top, options.wants_json);
+  }
+  if (!options.compared.empty()) {
+    return compare_two_recordings(options.compared, options.tolerance_percent, options.wants_json);
+  }
   return options.command.empty() ? convert(options) : record_program(options);
 }
 

@@ -26,8 +26,10 @@ Kernels kernels_of(const Recording& recording) {
     one.ns += kernel.estimated_ns();
     times[kernel.symbol].add(kernel.times());
     for (const auto& [geometry, counts] : kernel.geometries) one.shapes.insert(geometry);
+    if (kernel.other.launches != 0 || kernel.other.nodes != 0) one.has_all_shapes = false;
     if (!kernel.only_ran()) continue;
     for (const auto& [key, runs] : kernel.runs) one.shapes.insert(key.first);
+    if (one.shapes.erase(Geometry{}) != 0) one.has_all_shapes = false;
   }
   for (auto& [symbol, one] : out) {
     const Times& all = times[symbol];
@@ -41,9 +43,11 @@ bool is_further_apart(double a, double b, double percent) {
   return a > 0 && b > 0 && std::max(a, b) > std::min(a, b) * (1 + percent / 100);
 }
 
-std::vector<Geometry> only_in(const std::set<Geometry>& here, const std::set<Geometry>& there) {
+// Nothing where `there` had no room for all of its shapes.
+std::vector<Geometry> only_in(const ComparedKernel& here, const ComparedKernel& there) {
   std::vector<Geometry> out;
-  std::ranges::set_difference(here, there, std::back_inserter(out));
+  if (!there.has_all_shapes) return out;
+  std::ranges::set_difference(here.shapes, there.shapes, std::back_inserter(out));
   return out;
 }
 
@@ -115,29 +119,38 @@ std::string only_text(const char* where,
 }  // namespace
 
 Comparison compare_recordings(const Recording& a, const Recording& b, double tolerance_percent) {
-  Comparison out{{}, {}, {}, tolerance_percent};
+  Comparison out{{}, {}, {}, tolerance_percent, a.kernels_left_out, b.kernels_left_out};
+  // Without CUPTI no runs are known, nor are kernels that the host did not launch.
+  const bool have_runs = a.runs() > 0 && b.runs() > 0;
+  const auto is_known_by_runs = [](const ComparedKernel& one) {
+    return one.runs > 0 && one.launches == 0 && one.nodes == 0;
+  };
   const Kernels in_a = kernels_of(a);
   const Kernels in_b = kernels_of(b);
   for (const auto& [symbol, one] : in_a) {
     const auto other = in_b.find(symbol);
     if (other == in_b.end()) {
-      out.only_in_a.emplace_back(symbol, one);
+      if (have_runs || !is_known_by_runs(one)) out.only_in_a.emplace_back(symbol, one);
       continue;
     }
     const ComparedKernel& two = other->second;
-    KernelDifference difference{symbol,
-                                one,
-                                two,
-                                one.shapes != two.shapes,
-                                one.launches != two.launches || one.nodes != two.nodes ||
-                                    one.runs != two.runs || one.replayed != two.replayed,
-                                is_further_apart(one.mean_ns, two.mean_ns, tolerance_percent)};
-    if (difference.has_other_shapes || difference.has_other_counts || difference.has_other_times) {
+    KernelDifference difference{
+        symbol,
+        one,
+        two,
+        only_in(one, two),
+        only_in(two, one),
+        one.launches != two.launches || one.nodes != two.nodes ||
+            (have_runs && (one.runs != two.runs || one.replayed != two.replayed)),
+        is_further_apart(one.mean_ns, two.mean_ns, tolerance_percent)};
+    if (difference.has_other_shapes() || difference.has_other_counts ||
+        difference.has_other_times) {
       out.differences.push_back(std::move(difference));
     }
   }
   for (const auto& [symbol, one] : in_b) {
-    if (!in_a.contains(symbol)) out.only_in_b.emplace_back(symbol, one);
+    if (in_a.contains(symbol) || (!have_runs && is_known_by_runs(one))) continue;
+    out.only_in_b.emplace_back(symbol, one);
   }
   const auto by_time = [](const auto& x, const auto& y) { return x.second.ns > y.second.ns; };
   std::ranges::stable_sort(out.only_in_a, by_time);
@@ -157,9 +170,9 @@ std::string comparison_text(const Comparison& comparison) {
   Table times = {{">A us", ">B us", ">CHANGE", "KERNEL"}};
   for (const KernelDifference& one : comparison.differences) {
     const std::string name = name_of(one.symbol);
-    if (one.has_other_shapes) {
-      shapes.push_back({shapes_text(only_in(one.a.shapes, one.b.shapes)),
-                        shapes_text(only_in(one.b.shapes, one.a.shapes)), name});
+    if (one.has_other_shapes()) {
+      shapes.push_back(
+          {shapes_text(one.shapes_only_in_a), shapes_text(one.shapes_only_in_b), name});
     }
     if (one.has_other_counts) {
       counts.push_back({counts_cell(one.a.launches, one.b.launches),
@@ -181,9 +194,11 @@ std::string comparison_text(const Comparison& comparison) {
 }
 
 nlohmann::ordered_json comparison_json(const Comparison& comparison) {
-  nlohmann::ordered_json out = {{"version", 1},
-                                {"equal", comparison.is_equal()},
-                                {"tolerance_percent", comparison.tolerance_percent}};
+  nlohmann::ordered_json out = {
+      {"version", 1},
+      {"equal", comparison.is_equal()},
+      {"tolerance_percent", comparison.tolerance_percent},
+      {"kernels_left_out", {{"a", comparison.left_out_of_a}, {"b", comparison.left_out_of_b}}}};
   const auto only = [](const auto& kernels) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const auto& [symbol, kernel] : kernels) {
@@ -198,16 +213,15 @@ nlohmann::ordered_json comparison_json(const Comparison& comparison) {
   out["differences"] = nlohmann::ordered_json::array();
   for (const KernelDifference& one : comparison.differences) {
     nlohmann::ordered_json differs = nlohmann::ordered_json::array();
-    if (one.has_other_shapes) differs.push_back("shapes");
+    if (one.has_other_shapes()) differs.push_back("shapes");
     if (one.has_other_counts) differs.push_back("counts");
     if (one.has_other_times) differs.push_back("times");
-    out["differences"].push_back(
-        {{"symbol", one.symbol},
-         {"differs", differs},
-         {"a", kernel_json(one.a)},
-         {"b", kernel_json(one.b)},
-         {"shapes_only_in_a", shapes_json(only_in(one.a.shapes, one.b.shapes))},
-         {"shapes_only_in_b", shapes_json(only_in(one.b.shapes, one.a.shapes))}});
+    out["differences"].push_back({{"symbol", one.symbol},
+                                  {"differs", differs},
+                                  {"a", kernel_json(one.a)},
+                                  {"b", kernel_json(one.b)},
+                                  {"shapes_only_in_a", shapes_json(one.shapes_only_in_a)},
+                                  {"shapes_only_in_b", shapes_json(one.shapes_only_in_b)}});
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "tools/record/summary.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -16,8 +17,8 @@ namespace {
 struct GpuTime {
   double all_ns = 0;
   double warm_up_ns = 0;
-  double known_ns = 0;     // of kernels that a pattern fits, and of their replacements
-  double replaced_ns = 0;  // of replacements
+  double known_ns = 0;  // of kernels that a pattern fits, and of their replacements
+  std::optional<double> replaced_ns = 0;  // of replacements; nothing if it cannot be known
   uint64_t span_ns = 0;
   uint64_t busy_ns = 0;
   size_t gpus = 0;  // a GPU counts once for each process
@@ -28,12 +29,14 @@ struct GpuTime {
 };
 
 // The time of a kernel's replacements, if measured with events: these time whatever ran in its
-// place.
-double replaced_by_events_ns(const KernelRecord& kernel) {
+// place. Nodes of graphs are not timed: how many of the others were hits is known if all or none were.
+std::optional<double> replaced_by_events_ns(const KernelRecord& kernel) {
   const auto hits = kernel.outcomes.find(static_cast<uint32_t>(Outcome::hit));
-  if (hits == kernel.outcomes.end() || !kernel.runs.empty()) return 0;
-  return kernel.estimated_ns() * static_cast<double>(hits->second) /
-         static_cast<double>(kernel.launches + kernel.nodes);
+  if (hits == kernel.outcomes.end() || hits->second == 0 || !kernel.runs.empty()) return 0;
+  const double ns = kernel.estimated_ns();
+  const uint64_t all = saturating_add(kernel.launches, kernel.nodes);
+  if (ns > 0 && kernel.nodes != 0 && hits->second < all) return std::nullopt;
+  return ns * static_cast<double>(hits->second) / static_cast<double>(all);
 }
 
 bool is_known(const std::vector<PatternFit>& fits) {
@@ -50,7 +53,9 @@ GpuTime gpu_time_of(const Summary& summary) {
     out.all_ns += ns;
     out.warm_up_ns += static_cast<double>(kernel.all_runs().warm_up.sum_ns);
     if (is_replacement || is_known(summary.fits[i])) out.known_ns += ns;
-    out.replaced_ns += is_replacement ? ns : replaced_by_events_ns(kernel);
+    const auto replaced = is_replacement ? ns : replaced_by_events_ns(kernel);
+    out.replaced_ns =
+        out.replaced_ns && replaced ? std::optional(*out.replaced_ns + *replaced) : std::nullopt;
   }
   for (const RecordedProcess& process : recording.processes) {
     ++(process.timing == RecordedTiming::events ? out.by_events : out.by_cupti);
@@ -98,7 +103,8 @@ std::string head_text(const Summary& summary, const GpuTime& time) {
   }
   if (!summary.config.empty() && time.all_ns > 0) {
     out += fmt::format("{} of GPU time in kernels that a pattern knows, {} in what replaced them\n",
-                       percent(time.known_ns, time.all_ns), percent(time.replaced_ns, time.all_ns));
+                       percent(time.known_ns, time.all_ns),
+                       percent(time.replaced_ns.value_or(0), time.all_ns));
   }
   for (const auto& [reason, processes] : time.reasons) {
     out += fmt::format("events instead of CUPTI in {}: {}\n",
@@ -211,7 +217,8 @@ nlohmann::ordered_json gpu_time_json(const Summary& summary, const GpuTime& time
       {"span_us", static_cast<double>(time.span_ns) / 1e3},
       {"busy_share", share(static_cast<double>(time.busy_ns), static_cast<double>(time.span_ns))},
       {"known_share", has_patterns ? share(time.known_ns, time.all_ns) : nullptr},
-      {"replaced_share", has_patterns ? share(time.replaced_ns, time.all_ns) : nullptr},
+      {"replaced_share",
+       has_patterns && time.replaced_ns ? share(*time.replaced_ns, time.all_ns) : nullptr},
       {"dropped_runs", time.dropped_runs}};
   out["events_because"] = nlohmann::ordered_json::object();
   for (const auto& [reason, processes] : time.reasons) out["events_because"][reason] = processes;
