@@ -119,6 +119,11 @@ void LiveProgram::end_input() {
   in_ = -1;
 }
 
+void LiveProgram::close_output() {
+  close(out_);
+  out_ = -1;
+}
+
 void LiveProgram::resize(Terminal terminal) {
   winsize size{};
   size.ws_row = terminal.rows;

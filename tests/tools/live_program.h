@@ -46,6 +46,7 @@ class LiveProgram {
 
   void write(const std::string& text);
   void end_input();
+  void close_output();  // nobody reads any more what it prints
   void resize(Terminal terminal);
   termios terminal_settings() const;
   const termios& settings_before() const { return settings_before_; }  // before it started

@@ -276,6 +276,11 @@ TEST_F(Serve, AFolderThatCannotBeReadIsAnErrorWithoutDetails) {
   EXPECT_EQ(status_of(response), "HTTP/1.1 500 Internal Server Error");
   EXPECT_EQ(body_of(response), "the counters cannot be read\n");
   EXPECT_TRUE(server_->read_until("Not a directory\n"));
+  // It serves on when nobody reads its messages.
+  server_->close_output();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(status_of(get("/metrics")), "HTTP/1.1 500 Internal Server Error");
+  }
 }
 
 }  // namespace

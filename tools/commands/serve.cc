@@ -251,6 +251,7 @@ int serve(const ServeOptions& options, const std::string& listen, const Tcp::end
 }  // namespace
 
 int serve_command(int argc, const char* const* argv) {
+  signal(SIGPIPE, SIG_IGN);  // it serves on when nobody reads its messages any more
   ServeOptions options;
   CommandLine line("serve", "The counters over HTTP, for Prometheus to scrape", "[OPTIONS]",
                    "0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
