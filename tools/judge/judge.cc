@@ -63,14 +63,7 @@ class Judge {
       return kExitWrong;
     }
     if (options_.checks_references) return check_references(folder_, options_, command_);
-    if (!options_.kept_from.empty()) {
-      if (!kept_.read(folder_.model, command_) ||
-          !kept_.add_from(options_.kept_from, folder_.model, command_)) {
-        return kExitWrong;
-      }
-      report_kept();
-      return kExitFine;
-    }
+    if (!options_.kept_from.empty()) return keep_from_file();
     const std::string& path = options_.originals.empty() ? options_.recording : options_.originals;
     if (!path.empty()) {
       auto recording = tools::read_recording(path);
@@ -262,9 +255,12 @@ class Judge {
     }
   }
 
-  // Runs one solution in all cases, in as many workers as it takes.
-  std::vector<CaseOutcome> run_cases(const Folder& folder, uint32_t index,
-                                     const std::vector<Workload>& cases) {
+  // Runs one solution in all cases, in as many workers as it takes. Calls `arrived` with each case whose outcome is known, in
+  // their order, while others still run; not for those that are not run any more.
+  using Arrived = std::function<void(size_t, const CaseOutcome&)>;
+  std::vector<CaseOutcome> run_cases(
+      const Folder& folder, uint32_t index, const std::vector<Workload>& cases,
+      const Arrived& arrived = [](size_t, const CaseOutcome&) {}) {
     std::vector<CaseOutcome> outcomes(cases.size());
     const SolutionSpec& solution = folder.model.solutions[index];
     const auto fail_from = [&](size_t first, const std::string& status, const std::string& why) {
@@ -314,6 +310,7 @@ class Judge {
           return;
         }
         outcomes[at] = outcome_from_json(message["outcome"]);
+        arrived(at, outcomes[at]);
       };
       const WorkerEnd end = run_worker(body, listen, options_.timeout_s);
       if (!end.is_fine && !start_interpreter()) {
@@ -336,6 +333,7 @@ class Judge {
                                                      : kRuntimeError;
         outcomes[active].is_gpu_lost = true;
         outcomes[active].log = why;
+        arrived(active, outcomes[active]);
       }
       const bool has_failed =
           outcomes[active].status == kRuntimeError || outcomes[active].is_gpu_lost;
@@ -434,16 +432,17 @@ class Judge {
       }
     }
     const std::vector<Rival> rivals = run_rivals(all_rivals, cases);
-    const std::vector<CaseOutcome> outcomes = run_cases(folder_, index, cases);
-    tolerances_.add(index, outcomes);
-    for (size_t i = 0; i < cases.size(); ++i) {
+    size_t kept = 0;
+    bool is_written = true;
+    const auto keep = [&](size_t i, const CaseOutcome& outcome) {
+      ++kept;
       judged.workload = cases[i];
-      judged.outcome = outcomes[i];
+      judged.outcome = outcome;
       const CaseOutcome& rival = rivals[i].outcome;
       const bool is_timed = is_right_or_unjudged(rival);
       judged.baseline = {rivals[i].solution, is_timed ? rival.latency_ms : 0};
-      if (outcomes[i].original_ms > 0) {
-        judged.baseline = {cases[i].original->pattern, outcomes[i].original_ms};
+      if (outcome.original_ms > 0) {
+        judged.baseline = {cases[i].original->pattern, outcome.original_ms};
       }
       if (!rivals[i].solution.empty() && !is_timed) {
         print_message(command_, tools::printable(fmt::format(
@@ -454,21 +453,34 @@ class Judge {
       Json record = make_record(judged, context_);
       if (record.is_null()) {
         ++skipped_;
-        skips_.insert(fmt::format("{}: {}", solution.name.name, outcomes[i].log));
-        continue;
+        skips_.insert(fmt::format("{}: {}", solution.name.name, outcome.log));
+        return;
       }
       // FlashInfer Trace has no status for what nobody has judged.
-      if (!options_.output.empty() && outcomes[i].status != kNotJudged) {
+      if (!options_.output.empty() && outcome.status != kNotJudged && is_written) {
         const auto written = append_record(record_file(options_.output, judged), record);
-        if (!written) {
-          print_message(command_, written.error().message);
-          return false;
-        }
+        is_written = written.has_value();
+        if (!written) print_message(command_, written.error().message);
       }
       records_.push_back(std::move(record));
-    }
+    };
+    const std::vector<CaseOutcome> outcomes = run_cases(folder_, index, cases, keep);
+    tolerances_.add(index, outcomes);
+    while (kept < cases.size()) keep(kept, outcomes[kept]);
     ++done_solutions_;
-    return true;
+    return is_written;
+  }
+
+  int keep_from_file() {
+    if (const int code = choose_solutions(); code != kExitFine) return code;
+    if (!kept_.read(folder_.model, command_) ||
+        !kept_.add_from(options_.kept_from, folder_.model, chosen_, command_)) {
+      return kExitWrong;
+    }
+    report_kept();
+    const bool is_written =
+        !options_.wants_json || tools::print_json({{"version", 1}, {"kept", kept_.count()}});
+    return is_written ? kExitFine : kExitWrong;
   }
 
   void report_kept() const {

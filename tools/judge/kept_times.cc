@@ -79,7 +79,8 @@ bool KeptTimes::add(const FolderModel& model, const SolutionSpec& solution,
   return write(file, command);
 }
 
-bool KeptTimes::add_from(const std::string& path, const FolderModel& model, const char* command) {
+bool KeptTimes::add_from(const std::string& path, const FolderModel& model,
+                         const std::vector<uint32_t>& chosen, const char* command) {
   const auto text = read_file(path, kMaxJsonBytes);
   if (!text) {
     print_message(command, printable(text.error().message));
@@ -100,6 +101,8 @@ bool KeptTimes::add_from(const std::string& path, const FolderModel& model, cons
                                        "\" of \"" + one.definition + "\""));
       return false;
     }
+    const auto index = static_cast<uint32_t>(solution - model.solutions.begin());
+    if (std::ranges::find(chosen, index) == chosen.end()) continue;
     one.images = images_digest(model, *solution);
     count_ += one.times.size();
     merge_measurement(std::move(one), &files_[solution->folder].kept);

@@ -20,8 +20,10 @@ class KeptTimes {
            std::span<const nlohmann::ordered_json> records, const char* command);
 
   // Adds the times of a file of the same form that another program has measured. Each belongs to the folder's present solution
-  // of that name, whatever the file has for "images". Prints a message and returns false if the folder has no such solution.
-  bool add_from(const std::string& path, const FolderModel& model, const char* command);
+  // of that name, whatever the file has for "images". Those of solutions that are not `chosen` (indices) are left out. Prints a
+  // message and returns false if the folder has no such solution.
+  bool add_from(const std::string& path, const FolderModel& model,
+                const std::vector<uint32_t>& chosen, const char* command);
 
   size_t count() const { return count_; }
 

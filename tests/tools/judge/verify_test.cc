@@ -28,11 +28,13 @@ class Judge : public ::testing::Test {
                                folder_ / (below + "/solutions/judged_kernels.sm_90.cubin"),
                                std::filesystem::copy_options::overwrite_existing);
   }
+  static ProgramOptions with_kernels() {
+    return {{{"LD_LIBRARY_PATH", build_path("sim")},
+             {"SIMCUDA_KERNELS", build_path("tests/data/libjudged_kernels.so")}},
+            ""};
+  }
   ProgramResult run(std::vector<std::string> arguments) {
-    ProgramOptions options;
-    options.environment = {{"LD_LIBRARY_PATH", build_path("sim")},
-                           {"SIMCUDA_KERNELS", build_path("tests/data/libjudged_kernels.so")}};
-    return run_fibshim(std::move(arguments), options);
+    return run_fibshim(std::move(arguments), with_kernels());
   }
   ProgramResult verify(std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {"verify", folder_ / "config", "--axis",
@@ -397,6 +399,18 @@ TEST_F(Judge, ReadsRecordedWorkloads) {
   EXPECT_CONTAINS(exits(1, with_key("y")).out, "it has no tensor \"y\"");
 }
 
+TEST_F(Judge, AddsTheRecordOfACaseWhenItHasRun) {
+  write_norm("norm_hangs");
+  // Counts the records when the first is there; the next case hangs then.
+  const ProgramResult first = run_program(
+      {"bash", "-c",
+       "\"$0\" verify \"$1\" --axis batch_size=1,3,8 --timeout 2 -q -o \"$2\" >/dev/null & "
+       "until [ -s \"$2\" ]; do kill -0 $! || exit 1; sleep 0.02; done; wc -l <\"$2\"; kill $!",
+       build_path("bin/fibshim"), folder_ / "config", folder_ / "records.jsonl"},
+      with_kernels());
+  EXPECT_EQ(exits(0, first).out, "1\n");
+}
+
 TEST_F(Judge, ResumesWithoutRunningAgain) {
   write_norm("norm_right");
   const std::string file = folder_ / "records.jsonl";
@@ -496,6 +510,15 @@ TEST_F(Judge, BenchKeepsTimesOfOthers) {
   EXPECT_CONTAINS(exits(1, keep("by_another")).err,
                   "times.json: the folder has no solution \"by_another\" of \"rmsnorm_h64\"");
   EXPECT_CONTAINS(exits(0, keep("by_norm_right")).err, "1 time kept in measurements.json");
+  const std::vector<std::string> command = {"bench", "--keep-from", from, folder_ / "config"};
+  const auto with = [&](const std::string& word) {
+    std::vector<std::string> words = command;
+    words.push_back(word);
+    return run(words);
+  };
+  EXPECT_EQ(parse_json(exits(0, with("--json")).out)["kept"], 1);
+  EXPECT_CONTAINS(exits(2, with("layernorm_*")).err,
+                  "the folder has no solution for 'layernorm_*'");
   const std::string said = exits(0, run_fibshim({"check", folder_ / "config"})).out;
   EXPECT_LACKS(said, "[unmeasured]");
   EXPECT_CONTAINS(said, "slower than \"engine-norm\" on NVIDIA H200 ");
