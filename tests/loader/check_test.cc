@@ -532,6 +532,25 @@ TEST(Check, AWiderSymbolWithAConstantNameShadowsAnExactOne) {
   EXPECT_EQ(lines_of(advise(folder), Rule::shadowed_pattern), "");
 }
 
+// A float between two integers passes clauses that no integer does.
+TEST(Check, AFloatMayBeBetweenIntegers) {
+  const char* const kBounds[] = {R"("factor > 0", "factor < 1")", R"("factor > 0 && factor < 1")",
+                                 R"("factor < 1", "factor > -1", "factor != 0")"};
+  for (const char* const bounds : kBounds) {
+    SCOPED_TRACE(bounds);
+    const TestFolder folder(kPatternPath, R"("factor == 0.1")", bounds);
+    EXPECT_EQ(all_of(advise(folder)), "");
+    folder.change(kPatternPath, bounds, R"("factor >= 0")");
+    folder.change(kSolutionPath, R"("rows > 0")", bounds);
+    EXPECT_EQ(all_of(advise(folder)), "");
+  }
+  const TestFolder folder(kPatternPath, R"("factor == 0.1")", R"("factor > 1", "factor < 0")");
+  EXPECT_CONTAINS(all_of(advise(folder)), "this never holds: \"factor\" is 1 to ");
+  folder.change(kPatternPath, R"("factor > 1", "factor < 0")", R"("factor >= 0")");
+  folder.change(kSolutionPath, R"("rows > 0")", R"("rows > 0", "rows < 1")");
+  EXPECT_CONTAINS(all_of(advise(folder)), "this never holds: \"rows\" is 1 to ");
+}
+
 TEST(Check, NotesWhatNothingSolves) {
   const TestFolder folder;
   folder.write("definitions/scale_n9.json", replaced(kDefinition, "\"scale_n64\"", "\"scale_n9\""));

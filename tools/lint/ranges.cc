@@ -67,8 +67,9 @@ std::string only(const std::string& name, int64_t value) {
 
 Ranges::Ranges(const PatternSpec& pattern) {
   for (const PatternValue& value : pattern.values) {
-    if (value.expression || value.source.is_floating()) continue;
+    if (!value.expression && value.source.is_floating()) continue;
     Range& range = ranges_[value.name];
+    if (value.expression) continue;  // an integer
     switch (value.source.kind) {
       case Source::Kind::param: range = range_of(value.source.type); break;
       case Source::Kind::geometry:
@@ -83,7 +84,11 @@ Ranges::Ranges(const PatternSpec& pattern) {
 
 Ranges::Ranges(const Definition& definition) {
   for (const DefinitionAxis& axis : definition.axes) {
-    if (axis.is_const) ranges_[axis.name] = {axis.value, axis.value};
+    ranges_[axis.name] = axis.is_const ? Range{axis.value, axis.value} : Range{};
+  }
+  for (const DefinitionArgument& argument : definition.arguments) {
+    if (argument.is_scalar && is_floating(kDtypes[argument.dtype].scalar)) continue;
+    ranges_.emplace(argument.name, Range{});
   }
 }
 
@@ -157,10 +162,16 @@ std::string Ranges::narrow(const std::string& name, Op op, int64_t bound) {
   const auto found = ranges_.find(name);
   if (found == ranges_.end()) {
     if (floats_.count(name) != 0) return {};
-    ranges_.emplace(name, Range{});
+    ranges_.emplace(name, Range{.is_integer = false});
   }
   Range& range = ranges_[name];
   const Range before = range;
+  if (!range.is_integer) {
+    // Between a bound and the next integer there are floats.
+    if (op == Op::ne) return {};
+    if (op == Op::lt) op = Op::le;
+    if (op == Op::gt) op = Op::ge;
+  }
   switch (op) {
     case Op::eq: range.keep(bound, bound); break;
     case Op::ne:

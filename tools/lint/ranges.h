@@ -11,10 +11,11 @@
 
 namespace fibshim {
 
-// The integers that a value can have.
+// The lowest and the highest number that a value can be.
 struct Range {
   int64_t low = INT64_MIN;
   int64_t high = INT64_MAX;
+  bool is_integer = true;  // false: it may be a float
 
   bool is_empty() const { return low > high; }
   void keep(int64_t lowest, int64_t highest) {
