@@ -394,9 +394,15 @@ class FolderCheck {
                        "more than " + std::to_string(kMaxChoices) +
                            " solutions in folders that share the launches of a definition");
     }
+    std::vector<const std::vector<const SolutionSpec*>*> several;
     for (const auto& [name, solutions] : by_definition) {
-      if (solutions.size() > 1)
-        check_choices(model_.definition_of(*solutions[0]), solutions, &diagnostics_);
+      if (solutions.size() > 1) several.push_back(&solutions);
+    }
+    // In the order of reading: where the effort ends does not change from one check to the next.
+    std::ranges::sort(several, {}, [](const auto* solutions) { return solutions->front(); });
+    ChoiceEffort effort;
+    for (const auto* solutions : several) {
+      check_choices(model_.definition_of(*solutions->front()), *solutions, &effort, &diagnostics_);
     }
   }
 

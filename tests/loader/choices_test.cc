@@ -38,6 +38,20 @@ TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
       {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows > 100"],)", "rows is 104"},
       {R"("when": ["rows > 3", "rows < 9"],)", R"("when": ["rows == 8 || rows == 20"],)",
        "rows is 8"},
+      {R"("when": ["rows / 100 == 3"],)", R"("when": ["rows / 10 == 35"],)", "rows is 350"},
+      {R"("when": ["rows / 100 == 3"],)", R"("when": ["rows / 10 == 40"],)", ""},
+      {R"("when": ["rows % 5 == 2"],)", R"("when": ["rows % 7 == 3"],)", "rows is 17"},
+      {R"("when": ["rows % 16 == 8"],)", R"("when": ["rows % 5 == 0"],)", "rows is 40"},
+      {R"("when": ["rows % 16 == 8"],)", R"("when": ["rows % n == 4"],)", ""},
+      {R"("when": ["rows % 8 == 0", "rows > 100"],)", R"("when": ["rows <= 103"],)", ""},
+      {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows % 8 != 0"],)", ""},
+      {R"("when": ["rows * rows == 49"],)", R"("when": ["rows * 3 == 21"],)", "rows is 7"},
+      {R"("when": ["rows * rows == 484000000"],)", R"("when": ["rows % 2 == 0"],)",
+       "rows is 22000"},
+      {R"("when": ["rows * 3 > 1000000"],)", R"("when": ["rows * 3 < 1000010"],)",
+       "rows is 333334"},
+      {R"("when": ["rows > 2147483647"],)", R"("when": ["rows > 3000000000"],)",
+       "rows is 3000000001"},
   };
   for (const auto& row : kRows) {
     SCOPED_TRACE(std::string(row.first) + " and " + row.second);
@@ -57,6 +71,38 @@ TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
   }
 }
 
+TEST(Choices, OfSeveralAxesAreAnErrorToo) {
+  const struct {
+    const char* first;
+    const char* second;
+    const char* sizes;  // for which both hold; "": none
+  } kRows[] = {
+      {R"("a >= 1000", "b <= 32", "c <= 4096")", R"("a >= 2000", "b <= 64", "c <= 8192")",
+       "a is 2000, b is 1, c is 1"},
+      {R"("a >= 1000", "b <= 32", "c <= 4096")", R"("a >= 2000", "b >= 33", "c <= 8192")", ""},
+      {R"("a * b > 4096", "c % 16 == 8")", R"("b == 64", "c % 12 == 8")",
+       "a is 4095, b is 64, c is 8"},
+      {R"("a * b > 4096")", R"("a * b <= 4096")", ""},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(std::string(row.first) + " and " + row.second);
+    const TestFolder folder(kDefinitionPath, R"("rows": {"type": "var"})",
+                            R"("rows": {"type": "var"}, "a": {"type": "var"},
+                               "b": {"type": "var"}, "c": {"type": "var"})");
+    folder.change(kPatternPath, R"("rows": {"arg": 3, "type": "int32"})",
+                  R"("rows": {"arg": 3, "type": "int32"}, "a": {"grid": "x"}, "b": {"grid": "y"},
+                     "c": {"grid": "z"})");
+    make_two(folder, "\"when\": [" + std::string(row.first) + "],",
+             "\"when\": [" + std::string(row.second) + "],");
+    const std::string said = all_of(check(folder));
+    if (*row.sizes == 0) {
+      EXPECT_EQ(said, "");
+    } else {
+      EXPECT_CONTAINS(said, std::string("where ") + row.sizes + ", definition");
+    }
+  }
+}
+
 TEST(Choices, SizesThatNoSolutionIsForAreANote) {
   const struct {
     const char* first;
@@ -70,6 +116,10 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
       {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows > 4000"],)", "rows 101 to 4000:"},
       {R"("when": ["rows * n <= 6400 || rows * n >= 12800"],)", R"("when": ["rows * n == 7000"],)",
        "rows 101 to 199:"},
+      {R"("when": ["rows / 100 == 3"],)", R"("when": ["rows / 10 == 40"],)",
+       "rows 1 to 299, from 410 on:"},
+      {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows % 8 == 1"],)",
+       "sizes such as rows is 2:"},
   };
   for (const auto& row : kRows) {
     SCOPED_TRACE(std::string(row.first) + " and " + row.second);

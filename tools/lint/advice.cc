@@ -193,10 +193,11 @@ class Adviser {
   }
 
   void report_unserved_ranges() {
+    ChoiceEffort effort;
     for (const auto& [name, solutions] : solutions_by_definition()) {
       if (std::ranges::any_of(solutions, [](const auto* one) { return one->when.empty(); }))
         continue;
-      const ChoiceMap map = map_choices(*model_.definition_of(*solutions[0]), solutions);
+      const ChoiceMap map = map_choices(*model_.definition_of(*solutions[0]), solutions, &effort);
       if (const std::string where = unserved_text(map); !where.empty()) {
         add(Rule::unserved_range, solutions[0]->when[0].text.mark,
             "no solution of definition " + in_quotes(name) + " is for " + where +
@@ -209,9 +210,9 @@ class Adviser {
   static std::string unserved_text(const ChoiceMap& map) {
     const auto& samples = map.samples;
     const auto is_unserved = [](const ChoiceSample& sample) { return sample.holding == 0; };
-    if (map.axes.size() != 1) {
+    if (!map.is_whole) {
       const auto found = std::ranges::find_if(samples, is_unserved);
-      return found == samples.end() ? "" : "sizes such as " + values_text(map, *found);
+      return found == samples.end() ? "" : "sizes such as " + values_text(map.axes, found->values);
     }
     std::string text;
     for (auto at = samples.begin(); at != samples.end();) {
