@@ -116,6 +116,8 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
       {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows > 4000"],)", "rows 101 to 4000:"},
       {R"("when": ["rows * n <= 6400 || rows * n >= 12800"],)", R"("when": ["rows * n == 7000"],)",
        "rows 101 to 199:"},
+      {R"("when": ["rows * n <= 6400 || rows * n >= 12800"],)",
+       R"("when": ["rows > 4000"], "benefit": -1,)", "rows 101 to 199:"},
       {R"("when": ["rows / 100 == 3"],)", R"("when": ["rows / 10 == 40"],)",
        "rows 1 to 299, from 410 on:"},
       {R"("when": ["rows % 8 == 0"],)", R"("when": ["rows % 8 == 1"],)",
