@@ -105,12 +105,7 @@ class Condition {
         add_places(part.low, &places_[part.source.index]);
         add_places(part.high, &places_[part.source.index]);
       }
-      if (plain < parts.size()) {
-        const std::string& text = clause.text.text;
-        has_remainders_ = has_remainders_ || text.find('%') != std::string::npos;
-        hides_changes_ = hides_changes_ || text.find_first_of("%+-!") != std::string::npos ||
-                         text.find("==") != std::string::npos;
-      }
+      if (plain < parts.size()) find_changes(clause.expression, clause.expression.root());
       plain += find_remainders(clause.expression, clause.expression.root());
       if (plain == parts.size()) continue;
       is_plain_ = false;
@@ -152,6 +147,27 @@ class Condition {
     if (node.kind != Expression::Kind::name) return std::nullopt;
     const DefinitionAxis* const axis = definition_.find_axis(node.name);
     return axis->is_const ? std::optional(axis->value) : std::nullopt;
+  }
+
+  // Finds operations after which a comparison may change at any integer. Returns whether a variable
+  // axis is below the node.
+  bool find_changes(const Expression& clause, uint16_t index) {
+    const Expression::Node& node = clause.node(index);
+    switch (node.kind) {
+      case Expression::Kind::integer:
+      case Expression::Kind::floating: return false;
+      case Expression::Kind::name: return std::ranges::find(axes_, node.name) != axes_.end();
+      case Expression::Kind::negate:
+      case Expression::Kind::logical_not: return find_changes(clause, node.left);
+      default: break;
+    }
+    const bool is_left_variable = find_changes(clause, node.left);
+    const bool is_variable = find_changes(clause, node.right) || is_left_variable;
+    if (!is_variable || node.kind != Expression::Kind::binary) return is_variable;
+    has_remainders_ = has_remainders_ || node.op == Op::mod;
+    hides_changes_ = hides_changes_ || node.op == Op::mod || node.op == Op::add ||
+                     node.op == Op::sub || node.op == Op::eq || node.op == Op::ne;
+    return true;
   }
 
   // Returns how many of the clause's parts, joined by &&, are `axis % modulus == remainder`.
