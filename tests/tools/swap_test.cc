@@ -323,6 +323,42 @@ TEST_F(Swap, MovesNobodyToAFolderWithMistakesUnlessForced) {
   finish(process.get());
 }
 
+// Nor to one with faults that only the JSON Schemas, "verify" blocks or measurements have.
+TEST_F(Swap, MovesNobodyToAFolderThatCheckFails) {
+  const auto process = engine(1, 1);
+  fs::path solution;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "b/solutions")) {
+    if (entry.path().extension() == ".json") solution = entry.path();
+  }
+  ASSERT_FALSE(solution.empty());
+  const std::string before = read_text(solution);
+  const struct {
+    const char* key;
+    const char* value;
+    const char* said;
+  } kRows[] = {{"author", "3", "[schema]\n"},
+               {"sources", R"([{"path": "x"}])", "[schema]\n"},
+               {"verify", R"({"opp": "rmsnorm"})", "\"opp\""}};
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.key);
+    auto json = parse_json(before);
+    json[row.key] = parse_json(row.value);
+    write_text(solution, json.dump());
+    EXPECT_EQ(run_fibshim({"check", folder_ / "b"}).exit_code, 1);
+    const ProgramResult result = exits(1, swap({folder_ / "b", "--wait"}));
+    EXPECT_CONTAINS(result.err, row.said);
+  }
+  write_text(solution, before);
+  write_text(folder_ / "b/measurements.json", "[");
+  EXPECT_CONTAINS(exits(1, swap({folder_ / "b", "--wait"})).err, "measurements.json:1:2: error: ");
+  fs::remove(folder_ / "b/measurements.json");
+  auto json = parse_json(before);
+  json["description"] = nullptr;
+  write_text(solution, json.dump());
+  exits(0, swap({folder_ / "b", "--wait"}));
+  finish(process.get());
+}
+
 TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
   const auto process = engine(1, 1);
   fs::remove(folder_ / "link");

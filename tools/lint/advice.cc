@@ -396,28 +396,6 @@ class Adviser {
 
 }  // namespace
 
-void CheckLint::check_json(Kind kind, JsonValue root) {
-  const auto found =
-      find_schema_faults(kind == Kind::pattern ? SchemaName::pattern : SchemaName::solution, root);
-  schema_faults_.insert(schema_faults_.end(), found.begin(), found.end());
-}
-
-// Adds the schema's faults, except where another finding is at the same place or within it: that
-// one is clearer.
-void CheckLint::finish(Diagnostics* diagnostics) {
-  using Column = std::pair<uint32_t, uint32_t>;
-  std::map<std::string_view, std::set<Column>> places;
-  const std::vector<Diagnostic> said = diagnostics->all();
-  for (const Diagnostic& one : said)
-    places[one.place.file].emplace(one.place.line, one.place.column);
-  for (const SchemaFault& fault : schema_faults_) {
-    const std::set<Column>& taken = places[*fault.begin.file];
-    const auto next = taken.lower_bound({fault.begin.line, fault.begin.column});
-    if (next != taken.end() && *next < Column(fault.end.line, fault.end.column)) continue;
-    diagnostics->add(Rule::schema, fault.begin, fault.message);
-  }
-}
-
 void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics) {
   Adviser(model, sms, diagnostics).run();
 }

@@ -4,8 +4,6 @@
 #pragma once
 
 #include "tools/lint/mistakes.h"
-#include "tools/lint/schema.h"
-#include "tools/lint/verify_block.h"
 
 namespace fibshim {
 
@@ -14,19 +12,16 @@ namespace fibshim {
 void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics);
 
 // All checks of `fibshim check` beyond the errors that keep a folder from serving.
-class CheckLint : public VerifyBlocks {
+class CheckLint : public MistakeLint {
  public:
   explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}
-  void check_json(Kind kind, JsonValue root) override;
   void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
     find_mistakes(model, diagnostics);
     advise(model, sms_, diagnostics);
   }
-  void finish(Diagnostics* diagnostics) override;
 
  private:
   std::vector<uint32_t> sms_;
-  std::vector<SchemaFault> schema_faults_;
 };
 
 }  // namespace fibshim

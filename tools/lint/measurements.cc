@@ -95,6 +95,25 @@ std::string some_of(const std::vector<std::string>& names) {
   return out;
 }
 
+// The measurements of a folder, none if it has no such file; nothing after reporting a fault.
+std::optional<std::vector<Measurement>> read_measurements(const FolderListing& listing,
+                                                          Diagnostics* diagnostics) {
+  if (!listing.root.stamp_below(kMeasurementsFile)) return std::vector<Measurement>();
+  const std::string file = listing.shown(kMeasurementsFile);
+  const auto content = listing.root.read(kMeasurementsFile, kMaxJsonBytes);
+  if (!content) {
+    diagnostics->add(Rule::schema, {file, 0, 0}, content.error().message);
+    return std::nullopt;
+  }
+  Diagnostics own;
+  auto measured = parse_measurements(content->bytes, &file, &own);
+  for (const Diagnostic& one : own.all()) {
+    diagnostics->add(one.rule, one.place, one.message, one.hint);
+  }
+  if (own.error_count() > 0) return std::nullopt;
+  return measured;
+}
+
 class Reporter {
  public:
   Reporter(const FolderModel& model, Diagnostics* diagnostics)
@@ -102,25 +121,11 @@ class Reporter {
 
   void run() {
     for (size_t i = 0; i < model_.folders.size(); ++i) {
-      const FolderListing& listing = model_.folders[i];
-      const std::string file = listing.shown(kMeasurementsFile);
-      std::vector<Measurement> measured;
-      if (listing.root.stamp_below(kMeasurementsFile)) {
-        const auto content = listing.root.read(kMeasurementsFile, kMaxJsonBytes);
-        if (!content) {
-          diagnostics_->add(Rule::schema, {file, 0, 0}, content.error().message);
-          continue;
-        }
-        Diagnostics own;
-        measured = parse_measurements(content->bytes, &file, &own);
-        for (const Diagnostic& one : own.all()) {
-          diagnostics_->add(one.rule, one.place, one.message, one.hint);
-        }
-        if (own.error_count() > 0) continue;
-      }
-      report_unmeasured(static_cast<uint16_t>(i), measured);
+      const auto measured = read_measurements(model_.folders[i], diagnostics_);
+      if (!measured) continue;
+      report_unmeasured(static_cast<uint16_t>(i), *measured);
       for (const SolutionSpec& solution : model_.solutions) {
-        if (solution.folder == i) report_slower(solution, measured);
+        if (solution.folder == i) report_slower(solution, *measured);
       }
     }
   }
@@ -313,6 +318,10 @@ void merge_measurement(Measurement newer, std::vector<Measurement>* measurements
   const auto at = std::ranges::find_if(
       *measurements, [&](const Measurement& one) { return key(newer) < key(one); });
   measurements->insert(at, std::move(newer));
+}
+
+void find_measurement_faults(const FolderModel& model, Diagnostics* diagnostics) {
+  for (const FolderListing& listing : model.folders) read_measurements(listing, diagnostics);
 }
 
 void report_measurements(const FolderModel& model, Diagnostics* diagnostics) {

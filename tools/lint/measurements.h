@@ -40,7 +40,11 @@ std::string measurements_text(const std::vector<Measurement>& measurements);
 // replaces all of them. What other images of the solution took is dropped, on whatever GPU.
 void merge_measurement(Measurement newer, std::vector<Measurement>* measurements);
 
-// Reports solutions and GPUs without times, and sizes at which a solution is the slower one.
+// Reports files of measurements that cannot be read.
+void find_measurement_faults(const FolderModel& model, Diagnostics* diagnostics);
+
+// The same, and reports solutions and GPUs without times, and sizes at which a solution is the
+// slower one.
 void report_measurements(const FolderModel& model, Diagnostics* diagnostics);
 
 }  // namespace fibshim

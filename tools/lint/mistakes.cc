@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "tools/lint/measurements.h"
 #include "tools/lint/ranges.h"
 
 namespace fibshim {
@@ -211,18 +212,32 @@ void find_mistakes(const FolderModel& model, Diagnostics* diagnostics) {
   MistakeFinder(model, diagnostics).run();
 }
 
-namespace {
+void MistakeLint::check_json(Kind kind, JsonValue root) {
+  const auto found =
+      find_schema_faults(kind == Kind::pattern ? SchemaName::pattern : SchemaName::solution, root);
+  schema_faults_.insert(schema_faults_.end(), found.begin(), found.end());
+}
 
-class MistakeLint : public FolderLint {
- public:
-  void read_solution(JsonValue /*root*/, const SolutionSpec& /*solution*/,
-                     Diagnostics* /*diagnostics*/) override {}
-  void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
-    find_mistakes(model, diagnostics);
+// Adds the schema's faults, except where another finding is at the same place or within it: that
+// one is clearer.
+void MistakeLint::finish(Diagnostics* diagnostics) {
+  using Column = std::pair<uint32_t, uint32_t>;
+  std::map<std::string_view, std::set<Column>> places;
+  const std::vector<Diagnostic> said = diagnostics->all();
+  for (const Diagnostic& one : said)
+    places[one.place.file].emplace(one.place.line, one.place.column);
+  for (const SchemaFault& fault : schema_faults_) {
+    const std::set<Column>& taken = places[*fault.begin.file];
+    const auto next = taken.lower_bound({fault.begin.line, fault.begin.column});
+    if (next != taken.end() && *next < Column(fault.end.line, fault.end.column)) continue;
+    diagnostics->add(Rule::schema, fault.begin, fault.message);
   }
-};
+}
 
-}  // namespace
+void MistakeLint::check_model(const FolderModel& model, Diagnostics* diagnostics) {
+  find_mistakes(model, diagnostics);
+  find_measurement_faults(model, diagnostics);
+}
 
 CheckReport check_with_mistakes(const std::string& folder) {
   MistakeLint lint;

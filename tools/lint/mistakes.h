@@ -2,12 +2,25 @@
 // meant. `fibshim check` reports them as errors; an engine loads the folder all the same.
 #pragma once
 
-#include "loader/check/check.h"
+#include "tools/lint/schema.h"
+#include "tools/lint/verify_block.h"
 
 namespace fibshim {
 
 // Requires that `model` has been bound and has no error that prevents loading.
 void find_mistakes(const FolderModel& model, Diagnostics* diagnostics);
+
+// Finds every mistake for which `fibshim check` fails: also of JSON Schemas, "verify" blocks and
+// measurements.
+class MistakeLint : public VerifyBlocks {
+ public:
+  void check_json(Kind kind, JsonValue root) override;
+  void check_model(const FolderModel& model, Diagnostics* diagnostics) override;
+  void finish(Diagnostics* diagnostics) override;
+
+ private:
+  std::vector<SchemaFault> schema_faults_;
+};
 
 // Checks the folder as the shim does, and for mistakes. For commands that start or move programs.
 CheckReport check_with_mistakes(const std::string& folder);
