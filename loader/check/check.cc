@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_set>
 
 #include "loader/read/file.h"
@@ -243,6 +244,7 @@ class FolderCheck {
       return report_duplicate(Rule::duplicate_definition, definition.name,
                               "definition " + in_quotes(definition.name.name), first.name.mark);
     }
+    if (is_known_unused(Rule::duplicate_definition, definition.name, "definition ")) return;
     if (first.axes == definition.axes && first.arguments == definition.arguments) return;
     if (model_.folders[first.folder].share != at_->listing.share) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
@@ -250,12 +252,7 @@ class FolderCheck {
                                   in_quotes(definition.name.name),
                               first.name.mark);
     }
-    const auto key = std::pair(at_->index, definition.name.name);
-    if (const auto other = shadows_.definitions.find(key); other != shadows_.definitions.end()) {
-      return report_duplicate(Rule::duplicate_definition, definition.name,
-                              "definition " + in_quotes(definition.name.name), other->second);
-    }
-    shadows_.definitions.emplace(key, definition.name.mark);
+    shadows_.definitions.emplace(std::pair(at_->index, definition.name.name), definition.name.mark);
     report_shadowed("definition", definition.name.name, definition.name.mark, first.name.mark);
   }
 
@@ -270,6 +267,7 @@ class FolderCheck {
     for (const SolutionImage& image : solution.images) at_->unused_images.insert(image.relative);
     shadows_.solutions.emplace(at_->index, solution.definition.name);
     report_shadowed("solution", solution.definition.name, solution.definition.mark, mark);
+    unused_solutions_.push_back(std::move(solution));
   }
 
   void add_pattern(std::unique_ptr<PatternSpec> pattern, const std::string& relative) {
@@ -292,12 +290,23 @@ class FolderCheck {
       } else {
         patterns_.emplace_back(std::move(pattern), relative);
       }
-    } else if (folder == at_->index) {
-      report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
-                       "pattern " + in_quotes(pattern->label), mark);
-    } else {
+      return;
+    }
+    const MarkedName name = {pattern->label, pattern->label_mark};
+    if (folder == at_->index) {
+      report_duplicate(Rule::duplicate_label, name, "pattern " + in_quotes(name.name), mark);
+    } else if (!is_known_unused(Rule::duplicate_label, name, "pattern ")) {
       report_shadowed("pattern", pattern->label, pattern->label_mark, mark);
     }
+  }
+
+  // An earlier folder's entry is used in place of this one. Returns true after reporting that this
+  // folder has had one of the same name already.
+  bool is_known_unused(Rule rule, const MarkedName& name, const char* kind) {
+    const auto [known, is_new] =
+        unused_.emplace(std::tuple(rule, at_->index, name.name), name.mark);
+    if (!is_new) report_duplicate(rule, name, kind + in_quotes(name.name), known->second);
+    return !is_new;
   }
 
   void read_definitions() {
@@ -400,6 +409,14 @@ class FolderCheck {
     }
     // In the order of reading: where the effort ends does not change from one check to the next.
     std::ranges::sort(several, {}, [](const auto* solutions) { return solutions->front(); });
+    // A folder is rejected for what it has, though an earlier one's is used.
+    std::map<std::pair<uint16_t, std::string_view>, std::vector<const SolutionSpec*>> unused;
+    for (const SolutionSpec& solution : unused_solutions_) {
+      unused[{solution.folder, solution.definition.name}].push_back(&solution);
+    }
+    for (const auto& [key, solutions] : unused) {
+      if (solutions.size() > 1) several.push_back(&solutions);
+    }
     ChoiceEffort effort;
     for (const auto* solutions : several) {
       check_choices(model_.definition_of(*solutions->front()), *solutions, &effort, &diagnostics_);
@@ -484,6 +501,9 @@ class FolderCheck {
   Shadows shadows_;
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by folder, at place
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;
+  // Definitions and patterns of which an earlier folder's is used: by rule, folder and name.
+  std::map<std::tuple<Rule, uint16_t, std::string>, Mark> unused_;
+  std::deque<SolutionSpec> unused_solutions_;
   std::map<std::pair<uint64_t, uint64_t>, PatternSpec*> texts_;  // first of each text, by hash
   size_t shared_count_ = 0;                                      // folders that have a share
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files

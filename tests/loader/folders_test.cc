@@ -197,6 +197,32 @@ TEST(Folders, EachIsCheckedForItself) {
   EXPECT_EQ(check_folder(list, options).snapshot, nullptr);
 }
 
+// An earlier folder has all that the later one has twice.
+TEST(Folders, DuplicatesOfTheLaterOneAreErrorsToo) {
+  const struct {
+    const char* from;
+    const char* to;
+    const char* said;
+  } kRows[] = {
+      {kPatternPath, "patterns/z.json", "pattern \"engine-scale\" is already in "},
+      {kDefinitionPath, "definitions/z.json", "definition \"scale_n64\" is already in "},
+      {kSolutionPath, "solutions/me/z.json", "definition \"scale_n64\" is already solved by "},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.from);
+    const TestFolder first;
+    const TestFolder second;
+    second.write(row.to, second.read(row.from));
+    EXPECT_EQ(check_folder(second.path() + ":" + first.path()).error_count, 1u);
+    const CheckReport report = check_folder(first.path() + ":" + second.path());
+    EXPECT_EQ(report.snapshot, nullptr);
+    EXPECT_EQ(report.error_count, 1u) << all_of(report);
+    EXPECT_CONTAINS(all_of(report), row.said);
+    EXPECT_CONTAINS(all_of(report), second.path(row.from));
+    EXPECT_CONTAINS(all_of(report), second.path(row.to));
+  }
+}
+
 TEST(Folders, TheListMayHaveEmptyPlacesButNotTooManyFolders) {
   const TestFolder a;
   EXPECT_EQ(all_of(check_folder(":" + a.path() + "::")), "");
