@@ -68,7 +68,8 @@ class Binder {
   }
 
   void check_axes() {
-    std::map<std::string, int64_t, std::less<>> fixed;
+    std::map<std::string, int64_t, std::less<>> fixed, pinned;
+    bool is_tied = false;
     for (const DefinitionAxis& axis : definition_.axes) {
       if (!axis.is_const) continue;
       fixed.emplace(axis.name, axis.value);
@@ -79,6 +80,8 @@ class Binder {
       if (!value->expression && value->source.kind == Source::Kind::integer) {
         known = value->source.integer;
       }
+      if (known) pinned.emplace(axis.name, *known);
+      is_tied = is_tied || !known;
       if (known && *known != axis.value) {
         refuse(Rule::refused_axis, value->mark,
                "the pattern's " + in_quotes(axis.name) + " is " + std::to_string(*known) +
@@ -97,6 +100,10 @@ class Binder {
       refuse(Rule::refused_axis, pattern_.definition.mark,
              "the axes of definition " + in_quotes(definition_.name.name) +
                  " have other values than the name gives them");
+    } else if (is_tied && pattern_.is_ambiguous(definition_.name.name, pinned)) {
+      refuse(Rule::refused_axis, pattern_.definition.mark,
+             "the name gives definition " + in_quotes(definition_.name.name) +
+                 " to launches of other axes, too; put a text between its values");
     }
   }
 

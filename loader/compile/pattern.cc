@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cctype>
 
 namespace fibshim {
 
@@ -71,52 +72,104 @@ std::string_view PatternSpec::name_prefix() const {
   return name[0].text;
 }
 
+namespace {
+
+using Ends = std::bitset<kMaxNameLength>;
+using FixedValues = std::map<std::string, int64_t, std::less<>>;
+
+// True for a capture that need not be a number.
+bool is_free_text(const PatternSpec& pattern, const TemplatePart& part) {
+  return part.kind == TemplatePart::Kind::capture &&
+         (pattern.numeric_captures >> part.index & 1) == 0;
+}
+
+// The bytes at which a part of the name can end if it begins at one of those.
+Ends ends_of(const PatternSpec& pattern, const TemplatePart& part, std::string_view name,
+             const FixedValues& fixed, const Ends& begins) {
+  Ends ends;
+  std::string literal = part.text;
+  bool is_literal = part.kind == TemplatePart::Kind::text;
+  if (!is_literal) {
+    const auto known = fixed.find(part.text);
+    if (known != fixed.end()) {
+      is_literal = true;
+      literal = std::to_string(known->second);
+    }
+  }
+  for (size_t begin = 0; begin <= name.size(); ++begin) {
+    if (!begins[begin]) continue;
+    if (is_literal) {
+      if (name.substr(begin, literal.size()) == literal) ends.set(begin + literal.size());
+    } else if (is_free_text(pattern, part)) {
+      for (size_t end = begin; end <= name.size(); ++end) ends.set(end);
+      break;  // later begins add no further ends
+    } else {
+      // An integer in canonical decimal: 0, or -?[1-9][0-9]*, within int64's 19 digits.
+      size_t digit = begin;
+      if (digit < name.size() && name[digit] == '-') ++digit;
+      const size_t first = digit;
+      while (digit < name.size() && name[digit] >= '0' && name[digit] <= '9' &&
+             digit - first < 19) {
+        ++digit;
+        if (name[first] == '0' && (digit > first + 1 || first > begin)) break;
+        ends.set(digit);
+      }
+    }
+  }
+  return ends;
+}
+
+// True if it is not clear where a part of the name ends, whatever the name is.
+bool has_open_end(const PatternSpec& pattern) {
+  const std::vector<TemplatePart>& parts = pattern.name;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    if (parts[i].kind == TemplatePart::Kind::text) continue;
+    const TemplatePart& next = parts[i + 1];
+    if (next.kind != TemplatePart::Kind::text || isdigit(static_cast<unsigned char>(next.text[0])))
+      return true;
+    if (is_free_text(pattern, parts[i])) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 // Tries all ways to split the name at once: bit i is set if the parts so far can end at byte i.
-bool PatternSpec::can_name(std::string_view definition_name,
-                           const std::map<std::string, int64_t, std::less<>>& fixed) const {
+bool PatternSpec::can_name(std::string_view definition_name, const FixedValues& fixed) const {
   if (definition_name.size() >= kMaxNameLength) return false;
   if (definition_name.substr(0, name_prefix().size()) != name_prefix()) return false;
-  using Ends = std::bitset<kMaxNameLength>;
   Ends ends;
   ends.set(0);
   for (const TemplatePart& part : name) {
-    Ends next;
-    std::string literal = part.text;
-    bool is_literal = part.kind == TemplatePart::Kind::text;
-    if (!is_literal) {
-      const auto known = fixed.find(part.text);
-      if (known != fixed.end()) {
-        is_literal = true;
-        literal = std::to_string(known->second);
-      }
-    }
-    for (size_t begin = 0; begin <= definition_name.size(); ++begin) {
-      if (!ends[begin]) continue;
-      if (is_literal) {
-        if (definition_name.substr(begin, literal.size()) == literal) {
-          next.set(begin + literal.size());
-        }
-      } else if (part.kind == TemplatePart::Kind::capture &&
-                 (numeric_captures >> part.index & 1) == 0) {
-        for (size_t end = begin; end <= definition_name.size(); ++end) next.set(end);
-        break;  // later begins add no further ends
-      } else {
-        // An integer in canonical decimal: 0, or -?[1-9][0-9]*, within int64's 19 digits.
-        size_t digit = begin;
-        if (digit < definition_name.size() && definition_name[digit] == '-') ++digit;
-        const size_t first = digit;
-        while (digit < definition_name.size() && definition_name[digit] >= '0' &&
-               definition_name[digit] <= '9' && digit - first < 19) {
-          ++digit;
-          if (definition_name[first] == '0' && (digit > first + 1 || first > begin)) break;
-          next.set(digit);
-        }
-      }
-    }
-    ends = next;
+    ends = ends_of(*this, part, definition_name, fixed, ends);
     if (ends.none()) return false;
   }
   return ends[definition_name.size()];
+}
+
+bool PatternSpec::is_ambiguous(std::string_view definition_name, const FixedValues& fixed) const {
+  if (definition_name.size() >= kMaxNameLength || !has_open_end(*this)) return false;
+  std::vector<Ends> begins(name.size() + 1);  // of each part, and the end of the last
+  begins[0].set(0);
+  for (size_t i = 0; i < name.size(); ++i) {
+    begins[i + 1] = ends_of(*this, name[i], definition_name, fixed, begins[i]);
+  }
+  Ends fitting;  // the ends from which the rest of the name follows
+  fitting.set(definition_name.size());
+  for (size_t i = name.size(); i-- > 0;) {
+    size_t ways = 0;
+    Ends earlier;
+    for (size_t begin = 0; begin <= definition_name.size(); ++begin) {
+      if (!begins[i][begin]) continue;
+      const Ends ends =
+          ends_of(*this, name[i], definition_name, fixed, Ends().set(begin)) & fitting;
+      ways += ends.count();
+      earlier[begin] = ends.any();
+    }
+    if (ways > 1 && name[i].kind == TemplatePart::Kind::key) return true;
+    fitting = earlier;
+  }
+  return false;
 }
 
 }  // namespace fibshim

@@ -102,6 +102,10 @@ class PatternSpec : public Scope {
   // with such a name must be exactly that integer.
   bool can_name(std::string_view definition_name,
                 const std::map<std::string, int64_t, std::less<>>& fixed) const;
+  // True if that name can be read with several values of a key, none of which is `fixed`:
+  // "h{a}{b}" produces "h123" for 1 and 23, and for 12 and 3.
+  bool is_ambiguous(std::string_view definition_name,
+                    const std::map<std::string, int64_t, std::less<>>& fixed) const;
   // Returns the literal text before the first key or capture.
   std::string_view name_prefix() const;
 };

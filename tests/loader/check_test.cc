@@ -1275,6 +1275,44 @@ TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
   const auto dropped = [&](const std::string& from, const std::string& to) {
     folder.change(kPatternPath, from, to);
     return lines_of(check(folder), Rule::dropped_scalar);
+// "d40961" is the name of 409 and 61, and of 4096 and 1.
+TEST(Check, RefusesADefinitionWhoseNameSaysSeveralThings) {
+  const struct {
+    const char* name;     // of the definition
+    const char* pattern;  // its name in the pattern
+    const char* where;    // a further clause
+    bool is_refused;
+  } kRows[] = {
+      {"d40961", "d{a}{b}", "", true},           {"d409_61", "d{a}_{b}", "", false},
+      {"d409661", "d{a}6{b}", "", true},         {"d409-61", "d{a}-{b}", "", false},
+      {"d40961", "d{a}{b}", "a == 409", false},  {"da_h409_h61", "d{T}_h{a}_h{b}", "", false},
+      {"da40961", "d{T}{a}61", "b == 61", true},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.pattern);
+    const TestFolder folder(kDefinitionPath, R"("rows": {"type": "var"})",
+                            R"("rows": {"type": "var"}, "a": {"type": "const", "value": 409},
+                               "b": {"type": "const", "value": 61})");
+    folder.change(kDefinitionPath, "scale_n64", row.name);
+    folder.change(kSolutionPath, "scale_n64", row.name);
+    folder.change(kPatternPath, "scale_n{n}", row.pattern);
+    folder.change(kPatternPath, R"("rows": {"arg")",
+                  R"("a": {"grid": "x"}, "b": {"grid": "y"}, "rows": {"arg")");
+    const std::string added = *row.where == 0 ? "" : ", \"" + std::string(row.where) + "\"";
+    folder.change(kPatternPath, R"("factor == 0.1"])",
+                  R"("factor == 0.1", "n == 64")" + added + "]");
+    const CheckReport report = check(folder);
+    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+    EXPECT_EQ(report.refused_binding_count, row.is_refused ? 1u : 0u) << all_of(report);
+    const std::string said = lines_of(report, Rule::refused_axis);
+    if (row.is_refused) {
+      EXPECT_CONTAINS(said, "launches of other axes, too; put a text between its values");
+    } else {
+      EXPECT_EQ(all_of(report), "");
+    }
+  }
+}
+
   };
   // If the two are only equal to each other, nothing determines their values.
   const std::string both = dropped("\"x != 0\"", "\"x != 0\", \"pitch == other\"");
