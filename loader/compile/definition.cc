@@ -88,6 +88,8 @@ void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definit
     DefinitionArgument argument{
         std::string(member.key),     is_scalar, *dtype, is_output, std::move(axes),
         text_of(value.find("param"))};
+    const JsonValue optional = value.find("optional");
+    argument.is_optional = optional && optional.kind() == JsonKind::boolean && optional.boolean();
     definition->arguments.push_back(std::move(argument));
   }
 }

@@ -59,6 +59,7 @@ struct DefinitionArgument {
   bool is_output = false;
   std::vector<std::string> shape;  // names of axes
   std::string written_into;        // an output's "param": the input that it overwrites
+  bool is_optional = false;        // a call may do without it
 
   bool operator==(const DefinitionArgument&) const = default;
 };

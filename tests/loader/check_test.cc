@@ -372,6 +372,24 @@ TEST(Check, MissesNoTensorOfTheDefinition) {
                 ":13:24: error: \"y\" is passed to kernel \"scale\" twice [kernel-tensors]\n");
 }
 
+// A solution may do without an optional input that no launch has.
+TEST(Check, AnOptionalTensorNeedsNotBePassed) {
+  const TestFolder folder(kDefinitionPath, R"("x": {)",
+                          R"("bias": {"shape": ["n"], "dtype": "float32", "optional": true},
+    "x": {)");
+  EXPECT_EQ(all_of(advise(folder)), "");
+  folder.change(kPatternPath, R"("x": {"arg": 1,)",
+                R"("bias": {"arg": 1, "dtype": "float32"}, "x": {"arg": 1,)");
+  EXPECT_CONTAINS(lines_of(advise(folder), Rule::kernel_tensors),
+                  ":13:18: error: input \"bias\" of definition \"scale_n64\" is never passed to "
+                  "kernel \"scale\"; pattern \"engine-scale\" has it, and no \"where\" says "
+                  "\"bias == 0\"");
+  folder.change(kPatternPath, R"("x != 0")", R"("bias == 0")");
+  EXPECT_EQ(lines_of(advise(folder), Rule::kernel_tensors), "");
+  folder.change(kDefinitionPath, R"("optional": true)", R"("optional": false)");
+  EXPECT_CONTAINS(lines_of(advise(folder), Rule::kernel_tensors), "input \"bias\" of definition");
+}
+
 TEST(Check, SaysThatTheModeIsOff) {
   const TestFolder folder;
   folder.write("fibshim.json", R"({"mode": "off"})");

@@ -40,7 +40,9 @@ class MistakeFinder {
       report_missing_wait(solution);
     }
     for (const BindingSpec& binding : model_.bindings) {
-      if (binding.state == BindingState::ready) report_outputs(binding);
+      if (binding.state != BindingState::ready) continue;
+      report_outputs(binding);
+      report_optional(binding);
     }
     report_mode();
   }
@@ -139,11 +141,34 @@ class MistakeFinder {
         }
         found = &passed;
       }
-      if (found != nullptr || is_overwritten(solution, definition, argument)) continue;
-      add(Rule::kernel_tensors, solution.arguments_mark,
-          std::string(argument.is_output ? "output " : "input ") + in_quotes(argument.name) +
-              " of definition " + in_quotes(definition.name.name) + " is never passed to kernel " +
-              in_quotes(solution.kernel.name));
+      if (found != nullptr || argument.is_optional) continue;
+      if (is_overwritten(solution, definition, argument)) continue;
+      report_unpassed(solution, argument, "");
+    }
+  }
+
+  void report_unpassed(const SolutionSpec& solution, const DefinitionArgument& argument,
+                       const std::string& why) {
+    add(Rule::kernel_tensors, solution.arguments_mark,
+        std::string(argument.is_output ? "output " : "input ") + in_quotes(argument.name) +
+            " of definition " + in_quotes(solution.definition.name) +
+            " is never passed to kernel " + in_quotes(solution.kernel.name) + why);
+  }
+
+  // Reports optional tensors that launches of the pattern have and the solution does not take.
+  void report_optional(const BindingSpec& binding) {
+    const PatternSpec& pattern = *model_.patterns[binding.pattern];
+    const SolutionSpec& solution = model_.solutions[binding.solution];
+    const Definition& definition = *model_.definition_of(solution);
+    for (const DefinitionArgument& argument : definition.arguments) {
+      if (!argument.is_optional || argument.is_scalar || passes(solution, argument.name)) continue;
+      if (pattern.find_value(argument.name) == nullptr || pattern.pin_of(argument.name).is_pinned ||
+          is_overwritten(solution, definition, argument)) {
+        continue;
+      }
+      report_unpassed(solution, argument,
+                      "; pattern " + in_quotes(pattern.label) + " has it, and no \"where\" says " +
+                          in_quotes(argument.name + " == 0"));
     }
   }
 
@@ -183,6 +208,7 @@ class MistakeFinder {
     };
     for (const DefinitionArgument& output : model_.definition_of(solution)->arguments) {
       if (!output.is_output || writes(output.name) || writes(output.written_into)) continue;
+      if (output.is_optional && pattern.find_value(output.name) == nullptr) continue;
       if (!reported_.emplace(binding.pattern, output.name).second) continue;
       add(Rule::unwritten_output, pattern.writes_mark,
           "\"writes\" lacks " + in_quotes(output.name) + ", an output of definition " +
