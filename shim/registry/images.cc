@@ -45,7 +45,8 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
     return;
   }
   log_message(LogLevel::error, "solution %s: %s; %s", name, message,
-              on_error_of(solution.on_error, generation.on_error) == OnError::fail
+              on_error_of(solution.on_error, generation.on_error) == OnError::fail &&
+                      mode() != Mode::observe
                   ? "matching launches fail (FIBSHIM_ON_ERROR=fallback runs the original)"
                   : "matching launches run the original");
 }

@@ -479,6 +479,14 @@ TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
   EXPECT_EQ(all_of(advise(folder)), "");
 }
 
+TEST(Check, SaysThatALaunchWithoutAGridFallsBack) {
+  const TestFolder folder(kSolutionPath, "[\"rows\", 1, 1]", "[\"rows - 8\", 1, 1]");
+  EXPECT_CONTAINS(all_of(advise(folder)),
+                  ":11:14: warning: when \"rows\" is 1, grid x is -7; CUDA takes 1 to 2147483647; "
+                  "the launch falls back; let a \"where\" exclude it, if that is meant "
+                  "[geometry-overflow]\n");
+}
+
 TEST(Check, SaysNothingOfSizesThatAConditionMayExclude) {
   const TestFolder folder(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"rows\", 1]");
   folder.change(kSolutionPath, "\"rows > 0\"", "\"rows * (x % 16) < 9\"");

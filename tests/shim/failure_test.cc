@@ -146,6 +146,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Breakage{"MissingFile", remove_image, 301, "image-missing"}),
     kByName);
 
+TEST(Failure, ABrokenSolutionRunsTheOriginalInObserveMode) {
+  const std::string config = copy_of_pytorch_config();
+  remove_image(config);
+  const EngineRun run = exits(0, PreloadedEngine().run({"--hidden=128", "--launches=5"}, config,
+                                                       {{"FIBSHIM_MODE", "observe"}}));
+  EXPECT_EQ(run.ran_original(), 5);
+  EXPECT_CONTAINS(run.process.err, "; matching launches run the original\n");
+}
+
 struct BadFolder {
   const char* name;
   std::function<std::string()> make;

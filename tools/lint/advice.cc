@@ -272,6 +272,7 @@ class Adviser {
   struct Fault {
     uint32_t index;
     std::string message;
+    bool falls_back = false;  // the shim sees it, and runs the original
   };
   static std::optional<Fault> fault_of(const Trial& trial) {
     int64_t block_threads = 1;
@@ -281,13 +282,15 @@ class Adviser {
       bool overflows = false;
       const auto value = values[i] = value_of(trial, trial.solution.geometry[i], &overflows);
       const bool is_block = i >= kBlockX && i <= kBlockZ;
-      if (overflows) return Fault{i, std::string(kGeometry[i].name) + " cannot be computed"};
+      if (overflows) return Fault{i, std::string(kGeometry[i].name) + " cannot be computed", true};
       if (!value) {
         has_block = has_block && !is_block;
         continue;
       }
       std::string why;
-      if (!is_geometry_in_range(i, *value, &why)) return Fault{i, why};
+      if (!is_geometry_in_range(i, *value, &why)) {
+        return Fault{i, why, *value < kGeometry[i].lowest || *value > INT32_MAX};
+      }
       if (is_block) block_threads *= *value;
     }
     for (uint32_t i = 0; i < 3; ++i) {
@@ -361,9 +364,10 @@ class Adviser {
     const std::string value = std::to_string(trial.axes.at(name));
     add(Rule::geometry_overflow, trial.solution.geometry[fault->index].text.mark,
         "when " + in_quotes(name) + " is " + value + ", " + fault->message +
-            "; the launch would fail",
-        has_bound ? "add \"" + name + " < " + value + "\" to \"where\", so that it falls back"
-                  : "let a \"where\" exclude it, so that it falls back");
+            (fault->falls_back ? "; the launch falls back" : "; the launch would fail"),
+        fault->falls_back ? "let a \"where\" exclude it, if that is meant"
+        : has_bound ? "add \"" + name + " < " + value + "\" to \"where\", so that it falls back"
+                    : "let a \"where\" exclude it, so that it falls back");
   }
 
   // --- GPUs
