@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "loader/read/ahead.h"
 
@@ -257,11 +259,10 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
 std::optional<std::string> accept_setting_value(const SettingInfo& setting, const std::string& what,
                                                 const std::string& text, const Mark& mark,
                                                 Diagnostics* diagnostics) {
-  bool is_accepted = setting.choices[0] == nullptr && takes_text(setting.id, text.c_str());
+  if (setting.choices[0] == nullptr && takes_text(setting.id, text.c_str())) return text;
   for (const char* choice : setting.choices) {
-    if (choice != nullptr && text == choice) is_accepted = true;
+    if (choice != nullptr && strcasecmp(text.c_str(), choice) == 0) return choice;
   }
-  if (is_accepted) return text;
   diagnostics->add(Rule::setting_value, mark,
                    what + " is " + in_quotes(text) + "; accepted are " + setting.value_words);
   return std::nullopt;
@@ -441,7 +442,9 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
   names.emplace_back(kDefinitions);
   names.emplace_back(kFormat);
   names.emplace_back(kRequireBatchInvariant);
+  std::set<std::string_view> keys;
   for (const JsonValue::Member& member : root.members()) {
+    if (!keys.insert(member.key).second) continue;  // reported as a mistake in JSON
     const JsonValue value = root.value_of(member);
     if (member.key == kDefinitions) {
       read_definition_settings(value, &settings.of_definitions, diagnostics);

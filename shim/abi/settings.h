@@ -228,10 +228,11 @@ constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
   *out = static_cast<uint32_t>(value);
   return true;
 }
-// Parses "off" (0) or "1/N" (N).
+// Parses "off" in any letter case (0) or "1/N" (N).
 constexpr bool parse_shadow(const char* text, uint32_t* interval) {
   constexpr uint32_t kMostInterval = 1'000'000'000;
-  if (text[0] == 'o' && text[1] == 'f' && text[2] == 'f' && text[3] == 0) {
+  const auto is_letter = [&](int i, char small) { return (text[i] | 0x20) == small; };
+  if (is_letter(0, 'o') && is_letter(1, 'f') && is_letter(2, 'f') && text[3] == 0) {
     *interval = 0;
     return true;
   }

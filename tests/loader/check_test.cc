@@ -887,6 +887,27 @@ TEST(Check, ReadsSettings) {
   EXPECT_STREQ(snapshot.text(settings[1].name), "FIBSHIM_ON_ERROR");
 }
 
+TEST(Check, TakesSettingsInAnyLetterCase) {
+  const TestFolder folder;
+  folder.write("fibshim.json", R"({"mode": "Observe", "shadow": "OFF",
+      "definitions": {"scale_n64": {"on_error": "FALLBACK"}}})");
+  const CheckReport report = check(folder);
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  EXPECT_STREQ(snapshot.text(snapshot.begin(snapshot.settings)[0].value), "observe");
+  EXPECT_EQ(snapshot.begin(snapshot.solutions)->on_error, SolutionOnError::fallback);
+}
+
+TEST(Check, SaysOnceThatASettingIsThereTwice) {
+  const TestFolder folder;
+  for (const char* const again : {"mode", "Mode"}) {
+    folder.write("fibshim.json", std::string(R"({"mode": "off", ")") + again + R"(": "apply"})");
+    const CheckReport report = check(folder);
+    EXPECT_EQ(report.error_count, 1u) << all_of(report);
+    EXPECT_NE(lines_of(report, Rule::duplicate_key), "");
+  }
+}
+
 TEST(Check, RejectsSettingsThatItDoesNotKnow) {
   const TestFolder folder;
   folder.write("fibshim.json", R"({"mod": "off", "config": "x", "mode": "maybe"})");
@@ -1237,6 +1258,44 @@ TEST(Check, RefusesASolutionThatDoesNotTakeAllThatIsWritten) {
   EXPECT_EQ(report.refused_binding_count, 1u);
 }
 
+// "d40961" is the name of 409 and 61, and of 4096 and 1.
+TEST(Check, RefusesADefinitionWhoseNameSaysSeveralThings) {
+  const struct {
+    const char* name;     // of the definition
+    const char* pattern;  // its name in the pattern
+    const char* where;    // a further clause
+    bool is_refused;
+  } kRows[] = {
+      {"d40961", "d{a}{b}", "", true},           {"d409_61", "d{a}_{b}", "", false},
+      {"d409661", "d{a}6{b}", "", true},         {"d409-61", "d{a}-{b}", "", false},
+      {"d40961", "d{a}{b}", "a == 409", false},  {"da_h409_h61", "d{T}_h{a}_h{b}", "", false},
+      {"da40961", "d{T}{a}61", "b == 61", true},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.pattern);
+    const TestFolder folder(kDefinitionPath, R"("rows": {"type": "var"})",
+                            R"("rows": {"type": "var"}, "a": {"type": "const", "value": 409},
+                               "b": {"type": "const", "value": 61})");
+    folder.change(kDefinitionPath, "scale_n64", row.name);
+    folder.change(kSolutionPath, "scale_n64", row.name);
+    folder.change(kPatternPath, "scale_n{n}", row.pattern);
+    folder.change(kPatternPath, R"("rows": {"arg")",
+                  R"("a": {"grid": "x"}, "b": {"grid": "y"}, "rows": {"arg")");
+    const std::string added = *row.where == 0 ? "" : ", \"" + std::string(row.where) + "\"";
+    folder.change(kPatternPath, R"("factor == 0.1"])",
+                  R"("factor == 0.1", "n == 64")" + added + "]");
+    const CheckReport report = check(folder);
+    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+    EXPECT_EQ(report.refused_binding_count, row.is_refused ? 1u : 0u) << all_of(report);
+    const std::string said = lines_of(report, Rule::refused_axis);
+    if (row.is_refused) {
+      EXPECT_CONTAINS(said, "launches of other axes, too; put a text between its values");
+    } else {
+      EXPECT_EQ(all_of(report), "");
+    }
+  }
+}
+
 TEST(Check, RefusesAGeometryThatThePatternMakesImpossible) {
   const TestFolder folder(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
                           "\"rows\": {\"value\": 0}");
@@ -1301,44 +1360,6 @@ TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
   const auto dropped = [&](const std::string& from, const std::string& to) {
     folder.change(kPatternPath, from, to);
     return lines_of(check(folder), Rule::dropped_scalar);
-// "d40961" is the name of 409 and 61, and of 4096 and 1.
-TEST(Check, RefusesADefinitionWhoseNameSaysSeveralThings) {
-  const struct {
-    const char* name;     // of the definition
-    const char* pattern;  // its name in the pattern
-    const char* where;    // a further clause
-    bool is_refused;
-  } kRows[] = {
-      {"d40961", "d{a}{b}", "", true},           {"d409_61", "d{a}_{b}", "", false},
-      {"d409661", "d{a}6{b}", "", true},         {"d409-61", "d{a}-{b}", "", false},
-      {"d40961", "d{a}{b}", "a == 409", false},  {"da_h409_h61", "d{T}_h{a}_h{b}", "", false},
-      {"da40961", "d{T}{a}61", "b == 61", true},
-  };
-  for (const auto& row : kRows) {
-    SCOPED_TRACE(row.pattern);
-    const TestFolder folder(kDefinitionPath, R"("rows": {"type": "var"})",
-                            R"("rows": {"type": "var"}, "a": {"type": "const", "value": 409},
-                               "b": {"type": "const", "value": 61})");
-    folder.change(kDefinitionPath, "scale_n64", row.name);
-    folder.change(kSolutionPath, "scale_n64", row.name);
-    folder.change(kPatternPath, "scale_n{n}", row.pattern);
-    folder.change(kPatternPath, R"("rows": {"arg")",
-                  R"("a": {"grid": "x"}, "b": {"grid": "y"}, "rows": {"arg")");
-    const std::string added = *row.where == 0 ? "" : ", \"" + std::string(row.where) + "\"";
-    folder.change(kPatternPath, R"("factor == 0.1"])",
-                  R"("factor == 0.1", "n == 64")" + added + "]");
-    const CheckReport report = check(folder);
-    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
-    EXPECT_EQ(report.refused_binding_count, row.is_refused ? 1u : 0u) << all_of(report);
-    const std::string said = lines_of(report, Rule::refused_axis);
-    if (row.is_refused) {
-      EXPECT_CONTAINS(said, "launches of other axes, too; put a text between its values");
-    } else {
-      EXPECT_EQ(all_of(report), "");
-    }
-  }
-}
-
   };
   // If the two are only equal to each other, nothing determines their values.
   const std::string both = dropped("\"x != 0\"", "\"x != 0\", \"pitch == other\"");
