@@ -40,7 +40,7 @@ class FolderCheck {
     }
     if (!is_readable) return finish_trust();
     read_all();
-    check_all_choices();
+    check_all_choices(model_, unused_solutions_, &diagnostics_);
     check_solutions();
     leave_out_variant_solutions();
     report_missing();
@@ -391,36 +391,6 @@ class FolderCheck {
   void report_duplicate(Rule rule, const MarkedName& second, const std::string& what, Mark first) {
     diagnostics_.add(rule, second.mark,
                      what + " is already in " + *first.file + ":" + std::to_string(first.line));
-  }
-
-  void check_all_choices() {
-    std::unordered_map<std::string, std::vector<const SolutionSpec*>> by_definition;
-    std::unordered_map<std::string, size_t> counts;  // including those with a share
-    for (const SolutionSpec& solution : model_.solutions) {
-      by_definition[solution.definition.name + share_text(solution.share)].push_back(&solution);
-      if (++counts[solution.definition.name] != kMaxChoices + 1 || shared_count_ == 0) continue;
-      diagnostics_.add(Rule::limit, solution.definition.mark,
-                       "more than " + std::to_string(kMaxChoices) +
-                           " solutions in folders that share the launches of a definition");
-    }
-    std::vector<const std::vector<const SolutionSpec*>*> several;
-    for (const auto& [name, solutions] : by_definition) {
-      if (solutions.size() > 1) several.push_back(&solutions);
-    }
-    // In the order of reading: where the effort ends does not change from one check to the next.
-    std::ranges::sort(several, {}, [](const auto* solutions) { return solutions->front(); });
-    // A folder is rejected for what it has, though an earlier one's is used.
-    std::map<std::pair<uint16_t, std::string_view>, std::vector<const SolutionSpec*>> unused;
-    for (const SolutionSpec& solution : unused_solutions_) {
-      unused[{solution.folder, solution.definition.name}].push_back(&solution);
-    }
-    for (const auto& [key, solutions] : unused) {
-      if (solutions.size() > 1) several.push_back(&solutions);
-    }
-    ChoiceEffort effort;
-    for (const auto* solutions : several) {
-      check_choices(model_.definition_of(*solutions->front()), *solutions, &effort, &diagnostics_);
-    }
   }
 
   void check_solutions() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "loader/compile/compile_expression.h"
 
@@ -438,6 +439,8 @@ void check_when(const SolutionSpec& solution, const Definition& definition,
   }
 }
 
+namespace {
+
 void check_choices(const Definition* definition, const std::vector<const SolutionSpec*>& solutions,
                    ChoiceEffort* effort, Diagnostics* diagnostics) {
   if (solutions.size() > kMaxChoices) {
@@ -473,6 +476,40 @@ void check_choices(const Definition* definition, const std::vector<const Solutio
                        "narrow one \"when\", or give one solution the higher \"benefit\"");
       break;
     }
+  }
+}
+
+}  // namespace
+
+void check_all_choices(const FolderModel& model, const std::deque<SolutionSpec>& unused_solutions,
+                       Diagnostics* diagnostics) {
+  std::unordered_map<std::string, std::vector<const SolutionSpec*>> by_definition;
+  const bool has_shares = model.folders[0].share != 0;
+  std::unordered_map<std::string, size_t> counts;  // including those with a share
+  for (const SolutionSpec& solution : model.solutions) {
+    by_definition[solution.definition.name + share_text(solution.share)].push_back(&solution);
+    if (++counts[solution.definition.name] != kMaxChoices + 1 || !has_shares) continue;
+    diagnostics->add(Rule::limit, solution.definition.mark,
+                     "more than " + std::to_string(kMaxChoices) +
+                         " solutions in folders that share the launches of a definition");
+  }
+  std::vector<const std::vector<const SolutionSpec*>*> several;
+  for (const auto& [name, solutions] : by_definition) {
+    if (solutions.size() > 1) several.push_back(&solutions);
+  }
+  // In the order of reading: where the effort ends does not change from one check to the next.
+  std::ranges::sort(several, {}, [](const auto* solutions) { return solutions->front(); });
+  // A folder is rejected for what it has, though an earlier one's is used.
+  std::map<std::pair<uint16_t, std::string_view>, std::vector<const SolutionSpec*>> unused;
+  for (const SolutionSpec& solution : unused_solutions) {
+    unused[{solution.folder, solution.definition.name}].push_back(&solution);
+  }
+  for (const auto& [key, solutions] : unused) {
+    if (solutions.size() > 1) several.push_back(&solutions);
+  }
+  ChoiceEffort effort;
+  for (const auto* solutions : several) {
+    check_choices(model.definition_of(*solutions->front()), *solutions, &effort, diagnostics);
   }
 }
 

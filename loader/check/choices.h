@@ -8,8 +8,9 @@
 // at a sample.
 #pragma once
 
-#include "loader/compile/definition.h"
-#include "loader/compile/solution.h"
+#include <deque>
+
+#include "loader/compile/model.h"
 
 namespace fibshim {
 
@@ -45,8 +46,9 @@ void check_when(const SolutionSpec& solution, const Definition& definition,
                 Diagnostics* diagnostics);
 
 // Reports solutions of one definition with equal benefit whose `when` holds for the same launch,
-// and too many solutions. `definition`: null if it is missing.
-void check_choices(const Definition* definition, const std::vector<const SolutionSpec*>& solutions,
-                   ChoiceEffort* effort, Diagnostics* diagnostics);
+// and too many solutions. `unused_solutions`: those of later folders in whose place an earlier
+// folder's are used. A folder is rejected for them as well.
+void check_all_choices(const FolderModel& model, const std::deque<SolutionSpec>& unused_solutions,
+                       Diagnostics* diagnostics);
 
 }  // namespace fibshim
