@@ -27,8 +27,8 @@ class EndedCounters : public testing::Test {
   }
 
   ProgramResult stats(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "stats");
-    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, ""});
+    arguments.insert(arguments.begin(), {"stats", "--dir", folder_.path()});
+    return run_fibshim(arguments);
   }
 
   bool exists(const std::string& name) {
@@ -62,16 +62,6 @@ TEST_F(EndedCounters, StayADayFromWhenTheirEndIsFirstSeen) {
   ASSERT_TRUE(exists(name));
   age(name, 25 * 3600);
   EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"]["hit"], 0);
-  EXPECT_FALSE(exists(name));
-}
-
-// Such as a copy, which was made to keep them longer.
-TEST_F(EndedCounters, StayInAFolderThatIsNotTheOneOfTheSettings) {
-  const std::string name = add(1, 5);
-  mark_and_age(name);
-  EXPECT_EQ(run_fibshim({"stats", "--dir", folder_.path()}).exit_code, 0);
-  EXPECT_TRUE(exists(name));
-  EXPECT_EQ(stats({"--dir", folder_.path()}).exit_code, 0);
   EXPECT_FALSE(exists(name));
 }
 

@@ -25,8 +25,7 @@ struct RemovedOption {
 };
 constexpr char kSweeping[] =
     "counters of ended processes stay a day, and 'stats' and 'serve' then delete those of their "
-    "user in the folder that FIBSHIM_STATS_DIR names, or in the default one; a copy of the folder "
-    "that --dir names is only read; 'stats --clear' deletes them at once";
+    "user; copy the folder to keep them longer, 'stats --clear' deletes them at once";
 constexpr RemovedOption kRemovedOptions[] = {
     {"stats", "--keep", kSweeping},
     {"stats", "--no-sweep", kSweeping},

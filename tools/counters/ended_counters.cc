@@ -2,10 +2,7 @@
 
 #include <time.h>
 
-#include <filesystem>
-
 #include "shim/abi/writers.h"
-#include "tools/base/setting_values.h"
 
 namespace fibshim::tools {
 namespace {
@@ -61,9 +58,6 @@ bool is_clearable(const OpenFolder& folder, const std::string& name) {
 }  // namespace
 
 void delete_old_counters(const std::string& folder) {
-  // Another folder may be a copy, which was made to keep counters longer.
-  std::error_code error;
-  if (!std::filesystem::equivalent(folder, stats_folder(), error)) return;
   const auto opened = open_counters_folder(folder);
   if (!opened || !opened->fd || !opened->change_fault.empty()) return;
   for (const std::string& name : opened->names) {

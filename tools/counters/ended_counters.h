@@ -11,8 +11,7 @@
 
 namespace fibshim::tools {
 
-// Deletes the caller's own files whose process was seen to be gone a day ago or earlier, if the folder
-// is the one that FIBSHIM_STATS_DIR names, or the default one without it. The first
+// Deletes the caller's own files whose process was seen to be gone a day ago or earlier. The first
 // call that sees it marks the file: it removes the write permission and sets the modification time.
 // A file that cannot be read as counters stays, so that it is seen. Failures are not reported here:
 // reading the folder reports them.
