@@ -25,7 +25,8 @@ struct RemovedOption {
 };
 constexpr char kSweeping[] =
     "counters of ended processes stay a day, and 'stats' and 'serve' then delete those of their "
-    "user; copy the folder to keep them longer, 'stats --clear' deletes them at once";
+    "user; what is to last longer is kept by 'stats --json --output FILE'; 'stats --clear' deletes "
+    "them at once";
 constexpr RemovedOption kRemovedOptions[] = {
     {"stats", "--keep", kSweeping},
     {"stats", "--no-sweep", kSweeping},

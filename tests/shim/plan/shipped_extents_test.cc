@@ -102,9 +102,8 @@ const std::map<std::string, Names>& known_gaps() {
         "sglang-qk-norm-rope-store-kv4", "sglang-qk-norm-rope-store-kv8",
         "sglang-rope-store-d64-kv2", "sglang-rope-store-d64-kv4", "sglang-rope-store-d64-kv8",
         "sglang-rope-store-kv1", "sglang-rope-store-kv2", "sglang-rope-store-kv4",
-        "sglang-rope-store-kv8",
-        "sglang-sampling-from-probs", "sglang-top-k-sampling", "sglang-top-k-top-p-sampling",
-        "sglang-top-p-sampling"}},
+        "sglang-rope-store-kv8", "sglang-sampling-from-probs", "sglang-top-k-sampling",
+        "sglang-top-k-top-p-sampling", "sglang-top-p-sampling"}},
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-qk-norm-rope-append", "vllm-inductor-qk-norm-rope-apart-append",
