@@ -79,11 +79,9 @@ bool Following::change(size_t index, const NodeParams& params, PlannedNode& plan
   if (!is_same_shape(node.shape, planned.shape) || node.solution != solution_number(planned)) {
     return false;
   }
-  if (has_members(handle_of(params)) || !is_apart(index, params, nullptr) ||
-      !give_workspace(variant_, index, false, &planned)) {
-    return false;
-  }
-  return set(node.node, planned.is_redirect() ? planned.plan.params : params) &&
+  if (has_members(handle_of(params)) || !is_apart(index, params, nullptr)) return false;
+  return give_workspace(variant_, index, false, &planned) &&
+         set(node.node, planned.is_redirect() ? planned.plan.params : params) &&
          (node.counter == planned.plan.counter ||
           count_node_as(variant_, index, planned.plan.counter, exec_->nodes[index].is_disabled));
 }
