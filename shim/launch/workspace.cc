@@ -10,7 +10,8 @@
 namespace fibshim {
 namespace {
 
-Mutex g_lock;  // guards what follows, and all blocks but their addresses
+Mutex g_freeing;  // held across driver calls: a context may not end while its memory is freed
+Mutex g_lock;     // guards what follows, and all blocks but their addresses
 Pool g_pool;
 HashMap<Workspace> g_of_streams(&g_pool);
 Workspace* g_newest;
@@ -37,11 +38,11 @@ void unlink_block(Workspace* workspace) {
   g_bytes -= workspace->bytes;
 }
 
+// Waits for all that runs in the context.
 void free_memory(CUcontext context, uint64_t address) {
   const auto free_real = FIBSHIM_REAL(cuMemFree_v2);
   const RelaxedCapture relaxed;
   const ContextScope scope(context);
-  // Waits for all that runs in the context.
   if (scope.is_current() && free_real != nullptr) (void)free_real(address);
 }
 
@@ -104,22 +105,24 @@ struct StreamKey {
 // Releases the blocks of streams for which `is(block)`.
 template <class Is>
 void end_blocks(const Is& is) {
-  Workspace* ended = nullptr;
-  {
-    MutexGuard guard(g_lock);
-    for (Workspace* at = g_newest; at != nullptr; at = at->older) {
-      if (at->generation == 0 || !is(*at)) continue;
-      if (g_of_streams.get(at->key) == at) (void)g_of_streams.remove(at->key);
-      at->generation = 0;
-      at->next = ended;
-      ended = at;
-    }
+  MutexGuard guard(g_lock);
+  for (Workspace* at = g_newest; at != nullptr; at = at->older) {
+    if (at->generation == 0 || !is(*at)) continue;
+    if (g_of_streams.get(at->key) == at) (void)g_of_streams.remove(at->key);
+    at->generation = 0;
+    at->is_released = true;
   }
-  while (ended != nullptr) {
-    Workspace* const next = ended->next;
-    release_workspace(ended);
-    ended = next;
+}
+
+// Returns a released block, which is no longer known, or null if there is none.
+Workspace* take_released() {
+  MutexGuard guard(g_lock);
+  for (Workspace* at = g_newest; at != nullptr; at = at->older) {
+    if (!at->is_released) continue;
+    unlink_block(at);
+    return at;
   }
+  return nullptr;
 }
 
 bool has_blocks() {
@@ -190,13 +193,17 @@ Workspace* make_workspace(CUcontext context, int64_t bytes) {
 }
 
 void release_workspace(Workspace* workspace) {
-  if (workspace == nullptr) return;
-  {
-    MutexGuard guard(g_lock);
-    unlink_block(workspace);
+  MutexGuard guard(g_lock);
+  workspace->is_released = true;
+}
+
+void free_released_workspaces() {
+  if (!has_blocks()) return;
+  MutexGuard freeing(g_freeing);
+  while (Workspace* const released = take_released()) {
+    if (!released->is_gone) free_memory(released->context, released->address);
+    g_pool.release(released, sizeof *released);
   }
-  if (!workspace->is_gone) free_memory(workspace->context, workspace->address);
-  g_pool.release(workspace, sizeof *workspace);
 }
 
 void end_workspaces_of_stream(CUstream stream) {
@@ -208,6 +215,7 @@ void end_workspaces_of_stream(CUstream stream) {
 
 void end_workspaces_of_context(CUcontext context) {
   end_blocks([context](const Workspace& one) { return one.context == context; });
+  free_released_workspaces();
 }
 
 void end_workspaces_of_generation(uint64_t number) {
@@ -215,6 +223,8 @@ void end_workspaces_of_generation(uint64_t number) {
 }
 
 void forget_workspaces_of_context(CUcontext context) {
+  if (!has_blocks()) return;
+  MutexGuard freeing(g_freeing);
   {
     MutexGuard guard(g_lock);
     for (Workspace* at = g_newest; at != nullptr; at = at->older) {
@@ -231,6 +241,7 @@ void lock_workspaces_for_fork() {
 
 void unlock_workspaces_after_fork(bool is_child) {
   g_pool.unlock_after_fork(is_child);
+  if (is_child) g_newest = nullptr;  // they are its parent's, whose watcher may hold g_freeing
   g_lock.unlock_after_fork(is_child);
 }
 

@@ -22,7 +22,8 @@ struct Workspace {
   CUcontext context;
   uint64_t address;
   int64_t bytes;
-  bool is_gone;  // with its context
+  bool is_gone;      // with its context
+  bool is_released;  // it is to be freed
   Workspace* newer;
   Workspace* older;
 };
@@ -33,8 +34,10 @@ bool give_workspace(const LaunchRequest& request, LaunchPlan* plan);
 
 // Makes a block for a graph. `context`: null: the current one. Null: it cannot be had.
 Workspace* make_workspace(CUcontext context, int64_t bytes);
-// Frees the block once nothing runs that may use it.
+// Leaves the block to the watcher, which frees it: that waits for what runs, as no call of the host
+// may.
 void release_workspace(Workspace* workspace);
+void free_released_workspaces();
 
 // Call before a stream, a context, or what belongs to a generation ends. Blocks of graphs are
 // released by their owners.

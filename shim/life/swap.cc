@@ -149,6 +149,7 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
     end_workspaces_of_generation(ended->number);
     end_generation(ended);
   }
+  free_released_workspaces();
   *has_more = *has_more || has_checks;
   leave_busy();
   return true;
