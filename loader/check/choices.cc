@@ -343,6 +343,7 @@ class ChoiceFinder {
   static bool for_each(const std::vector<std::set<int64_t>>& places, size_t most, Point* point,
                        Visit visit) {
     std::vector<std::set<int64_t>::const_iterator> at;
+    at.reserve(places.size());
     for (const auto& some : places) at.push_back(some.begin());
     for (size_t count = 0; count < most; ++count) {
       for (size_t i = 0; i < at.size(); ++i) point->values[i] = *at[i];
