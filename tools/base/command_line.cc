@@ -290,7 +290,7 @@ bool CommandLine::run_checks() {
 }
 
 std::string CommandLine::words_of(const CLI::ParseError& error) const {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app_->remaining_size() > 0) {
     const std::vector<std::string> words = app_->remaining();
     const auto option =

@@ -1,11 +1,15 @@
 #include "tools/commands/record_views.h"
 
+#include <algorithm>
 #include <filesystem>
+
+#include <nlohmann/json.hpp>
 
 #include "loader/check/check.h"
 #include "tools/base/command_line.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
+#include "tools/base/terminal.h"
 #include "tools/record/comparison.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/summary.h"

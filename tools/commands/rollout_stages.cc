@@ -11,6 +11,7 @@
 #include "shim/abi/control_format.h"
 #include "shim/abi/folder_list.h"
 #include "tools/base/folder_list.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 
