@@ -153,32 +153,35 @@ int priority_of(CUgraphNode node) {
   return read_attribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value) ? value.priority : 0;
 }
 
-bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
-  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
+namespace {
+
+CUkernelNodeAttrValue no_value() {
   CUkernelNodeAttrValue value;
   memset(&value, 0, sizeof value);
-  value.clusterDim.x = cluster[0];
-  value.clusterDim.y = cluster[1];
-  value.clusterDim.z = cluster[2];
-  return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+  return value;
+}
+
+bool set_attribute(CUgraphNode node, CUkernelNodeAttrID id, const CUkernelNodeAttrValue& value) {
+  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
+  return set != nullptr && set(node, id, &value) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
+  CUkernelNodeAttrValue value = no_value();
+  value.clusterDim = {cluster[0], cluster[1], cluster[2]};
+  return set_attribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value);
 }
 
 bool set_preferred_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
-  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
-  CUkernelNodeAttrValue value;
-  memset(&value, 0, sizeof value);
-  value.preferredClusterDim.x = cluster[0];
-  value.preferredClusterDim.y = cluster[1];
-  value.preferredClusterDim.z = cluster[2];
-  return set != nullptr &&
-         set(node, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+  CUkernelNodeAttrValue value = no_value();
+  value.preferredClusterDim = {cluster[0], cluster[1], cluster[2]};
+  return set_attribute(node, CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION, value);
 }
 
 bool drop_cooperation(CUgraphNode node) {
-  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
-  CUkernelNodeAttrValue value;
-  memset(&value, 0, sizeof value);
-  return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) == CUDA_SUCCESS;
+  return set_attribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, no_value());
 }
 
 // A driver before 12.3 knows no edge data, so all edges are plain.

@@ -4,7 +4,6 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
-#include "shim/graphs/graph_edges.h"
 #include "shim/graphs/rewrites.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/registry/generation.h"
@@ -27,13 +26,6 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
     if (nodes[at].kept != kept) continue;
     *index = at;
     return true;
-  }
-  return false;
-}
-
-bool has_workspaces(const Snapshot& snapshot) {
-  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
-    if (snapshot.begin(snapshot.solutions)[i].workspace != 0) return true;
   }
   return false;
 }
@@ -113,7 +105,6 @@ Rewriting rewrite_copy(const Originals& originals, CUgraph copy, Attempt* attemp
     return Rewriting::failed;
   }
   for (size_t i = 0; i < count; ++i) variant->nodes[i].node = kernels[i].node;
-  if (has_workspaces(*current_generation()->snapshot)) variant->is_chain = is_chain(copy);
   if (attempt->has_rewrites) {
     const Absorbed absorbed = absorb_kernels(originals, copy, kernels, variant, rewritten);
     if (absorbed == Absorbed::failed) {

@@ -151,6 +151,7 @@ class Sample {
     }
     if (!give_workspace(variant_, indexes[0], false, context_of(params, plan.launch),
                         shadow.plan())) {
+      exec_.nodes[indexes[0]].has_no_check = true;
       return Added::failed;
     }
     CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);

@@ -4,6 +4,7 @@
 
 #include "shim/base/settings_in_force.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/graph_edges.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
@@ -125,29 +126,37 @@ void end_variant_graph(Variant* variant) {
   variant->graph = nullptr;
 }
 
+namespace {
+
+// Returns VariantNode::workspace of one that another node has, or 0.
+uint32_t find_shared(Variant* variant, const LaunchPlan& launch) {
+  for (size_t i = 0; i < variant->workspaces.count(); ++i) {
+    if (!suits(*variant->workspaces[i], launch)) continue;
+    if (variant->order == Order::unknown) {
+      variant->order = is_chain(variant->graph) ? Order::chain : Order::other;
+    }
+    return variant->order == Order::chain ? static_cast<uint32_t>(i + 1) : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
 bool give_workspace(Variant* variant, size_t index, bool may_share, CUcontext context,
                     LaunchPlan* launch) {
   if (launch->workspace_bytes == 0) return true;
-  const Solution& solution = solution_of(*launch->decision);
   VariantNode& node = variant->nodes[index];
-  const auto fits = [&](const Workspace& one) {
-    return one.owner == &solution && one.bytes >= launch->workspace_bytes;
-  };
-  if (node.workspace == 0 || !fits(*variant->workspaces[node.workspace - 1])) {
-    node.workspace = 0;
-    for (size_t i = 0; may_share && variant->is_chain && i < variant->workspaces.count(); ++i) {
-      if (fits(*variant->workspaces[i])) node.workspace = static_cast<uint32_t>(i + 1);
-    }
+  if (node.workspace == 0 || !suits(*variant->workspaces[node.workspace - 1], *launch)) {
+    node.workspace = may_share ? find_shared(variant, *launch) : 0;
   }
   if (node.workspace == 0) {
     Workspace** const added = variant->workspaces.add();
     if (added == nullptr) return false;
-    *added = make_workspace(context, launch->workspace_bytes);
+    *added = make_workspace(context, *launch);
     if (*added == nullptr) {
       variant->workspaces.shorten(variant->workspaces.count() - 1);
       return false;
     }
-    (*added)->owner = &solution;
     node.workspace = static_cast<uint32_t>(variant->workspaces.count());
   }
   put_workspace(variant->workspaces[node.workspace - 1]->address, launch);

@@ -31,6 +31,9 @@ struct VariantNode {
   uint32_t workspace;  // 1 + its index in Variant::workspaces; 0: none
 };
 
+// Whether the nodes of a graph run one after the other.
+enum class Order : uint8_t { unknown, chain, other };
+
 // Kernels that run as one.
 struct Merge {
   uint32_t rewrite;                      // its index in the snapshot
@@ -74,7 +77,7 @@ struct Variant {
   bool has_rewrites;  // some of its nodes run for several of the host's
   Merges merges;
   Growing<Workspace*> workspaces;
-  bool is_chain;  // its nodes run one after the other, so that they may share workspaces
+  Order order;  // where nodes may share workspaces
   uint32_t
       sample_interval;      // atomic: one of this many launches is checked (shadow_exec.h); 0: none
   uint32_t rules;           // number of the shadow rules from which sample_interval was found

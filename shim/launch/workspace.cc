@@ -5,7 +5,6 @@
 #include "shim/base/log.h"
 #include "shim/driver/context_scope.h"
 #include "shim/driver/stream_context.h"
-#include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
@@ -58,7 +57,7 @@ void report_missing(int64_t bytes, const char* why) {
 
 // `fill(address)` zeroes the block. Null: it cannot be had.
 template <class Fill>
-Workspace* make_block(CUcontext context, int64_t bytes, const Fill& fill) {
+Workspace* make_block(CUcontext context, int64_t bytes, const LaunchPlan& plan, const Fill& fill) {
   const auto allocate = FIBSHIM_REAL(cuMemAlloc_v2);
   if (!reserve(bytes)) {
     report_missing(bytes, "all of them have 64 MiB at most");
@@ -74,6 +73,8 @@ Workspace* make_block(CUcontext context, int64_t bytes, const Fill& fill) {
     if (result == CUDA_SUCCESS) result = fill(address);
   }
   if (result == CUDA_SUCCESS) {
+    made->owner = &solution_of(*plan.decision);
+    made->generation = plan.candidate->generation->number;
     made->context = context;
     made->address = address;
     made->bytes = bytes;
@@ -107,9 +108,8 @@ template <class Is>
 void end_blocks(const Is& is) {
   MutexGuard guard(g_lock);
   for (Workspace* at = g_newest; at != nullptr; at = at->older) {
-    if (at->generation == 0 || !is(*at)) continue;
+    if (at->stream == 0 || at->is_released || !is(*at)) continue;
     if (g_of_streams.get(at->key) == at) (void)g_of_streams.remove(at->key);
-    at->generation = 0;
     at->is_released = true;
   }
 }
@@ -156,22 +156,20 @@ bool give_workspace(const LaunchRequest& request, LaunchPlan* plan) {
     // Another thread may be about to launch with the smaller block: it stays until the stream ends.
     if (known != nullptr) bytes = larger(bytes, 2 * known->bytes);
   }
-  Workspace* const made = make_block(key.context, bytes, [&](CUdeviceptr address) {
+  Workspace* const made = make_block(key.context, bytes, *plan, [&](CUdeviceptr address) {
     return fill(address, 0, static_cast<size_t>(bytes), stream);
   });
   if (made == nullptr) return false;
   MutexGuard guard(g_lock);
   made->key = hash;
-  made->owner = key.solution;
   made->stream = key.stream;
-  made->generation = plan->candidate->generation->number;
   (void)g_of_streams.remove(hash);
   (void)g_of_streams.insert(made);
   put_workspace(made->address, plan);
   return true;
 }
 
-Workspace* make_workspace(CUcontext context, int64_t bytes) {
+Workspace* make_workspace(CUcontext context, const LaunchPlan& plan) {
   const auto fill = FIBSHIM_REAL(cuMemsetD8Async);
   const auto create = FIBSHIM_REAL(cuStreamCreate);
   const auto destroy = FIBSHIM_REAL(cuStreamDestroy_v2);
@@ -181,7 +179,8 @@ Workspace* make_workspace(CUcontext context, int64_t bytes) {
       synchronize == nullptr) {
     return nullptr;
   }
-  return make_block(context, bytes, [&](CUdeviceptr address) {
+  const int64_t bytes = plan.workspace_bytes;
+  return make_block(context, bytes, plan, [&](CUdeviceptr address) {
     CUstream stream = nullptr;
     CUresult result = create(&stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS) return result;

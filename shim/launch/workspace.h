@@ -7,17 +7,20 @@
 #pragma once
 
 #include "shim/plan/plan.h"
+#include "shim/registry/generation.h"
 
 namespace fibshim {
 
 struct Workspace {
-  const Solution* owner;  // whose it is; valid while its generation is
+  // Whose it is. A later generation may have another solution at the same address.
+  const Solution* owner;
+  uint64_t generation;
 
   // Of a stream's block.
   uint64_t key;
   Workspace* next;
-  uint64_t generation;  // 0: it is a graph's
-  uint64_t stream;      // its id; unlike handles, these are never used again
+  uint64_t
+      stream;  // its id, which is never used again, unlike its handle; 0: the block is a graph's
 
   CUcontext context;
   uint64_t address;
@@ -32,8 +35,16 @@ struct Workspace {
 // false if it cannot be had.
 bool give_workspace(const LaunchRequest& request, LaunchPlan* plan);
 
-// Makes a block for a graph. `context`: null: the current one. Null: it cannot be had.
-Workspace* make_workspace(CUcontext context, int64_t bytes);
+// True if the block can be that of this plan.
+inline bool suits(const Workspace& workspace, const LaunchPlan& plan) {
+  return workspace.owner == &solution_of(*plan.decision) &&
+         workspace.generation == plan.candidate->generation->number &&
+         workspace.bytes >= plan.workspace_bytes;
+}
+
+// Makes a block for a node of a graph with this plan. `context`: null: the current one. Null: it
+// cannot be had.
+Workspace* make_workspace(CUcontext context, const LaunchPlan& plan);
 // Leaves the block to the watcher, which frees it: that waits for what runs, as no call of the host
 // may.
 void release_workspace(Workspace* workspace);
