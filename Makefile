@@ -10,7 +10,7 @@ comma  := ,
 
 OPT      ?= -O2 -g1
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-CPPFLAGS += -I. -isystem $(CUDA_INCLUDE)
+CPPFLAGS += -I. -isystem $(CUDA_INCLUDE) -isystem $(PACKAGES)/usr/include
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections -fno-plt
 # GCC spends a tenth of its time on collecting its garbage, of which there is less than a gigabyte.
 CXXFLAGS += $(if $(findstring clang,$(CXX)),,--param ggc-min-heapsize=1000000)
@@ -107,7 +107,7 @@ help: ## this list
 	@printf 'settings: V=1 whole commands; BUILD=dir; DESTDIR= PREFIX=%s for install\n' '$(PREFIX)'
 
 clean: ## remove what was built, but for downloaded packages
-	$(Q)find $(BUILD) -mindepth 1 -maxdepth 1 ! -name cuda ! -name 'setup*' -exec rm -rf {} +
+	$(Q)find $(BUILD) -mindepth 1 -maxdepth 1 ! -name cuda ! -name packages ! -name 'setup*' -exec rm -rf {} +
 
 # Objects: build/obj/<source path>.o. Rooms add flags with target-specific variables.
 $(BUILD)/obj/%.o: %.cc | $(SETUP)

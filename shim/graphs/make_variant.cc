@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <atomic>
+
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
 #include "shim/graphs/rewrites.h"
@@ -28,6 +30,12 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
     return true;
   }
   return false;
+}
+
+// Of what says that a graph runs without its replacements: a warning, once.
+LogLevel level_of_refusal() {
+  static std::atomic<bool> was_said{false};
+  return was_said.exchange(true, std::memory_order_relaxed) ? LogLevel::info : LogLevel::warn;
 }
 
 enum class Rewriting : uint8_t { done, refused, failed };
@@ -170,7 +178,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
     if (variant == nullptr) return Made::failed;
     variant->generation = generation;
     if (!clone_graph(originals.graph, &variant->graph)) {
-      log_message(LogLevel::info, "a graph cannot be copied once more; it runs as it is");
+      log_message(level_of_refusal(), "a graph cannot be copied once more; it runs as it is");
       end_variant(variant);
       return Made::failed;
     }
@@ -191,7 +199,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
     end_variant(variant);
     if (rewriting == Rewriting::failed) break;
   }
-  log_message(LogLevel::info, "the driver refuses to change a copy of a graph; it runs as it is");
+  log_message(level_of_refusal(), "the driver refuses to change a copy of a graph; it runs as it is");
   return Made::failed;
 }
 
@@ -222,7 +230,7 @@ void upload_variant(const Variant& variant) {
 bool instantiate_variant(const Originals& originals, Variant* variant) {
   const CUresult result = make_exec(originals.instantiation, &variant->exec, variant->graph);
   if (result == CUDA_SUCCESS && disable_nodes(originals, *variant)) return true;
-  log_message(LogLevel::info, "a rewritten graph is not instantiated (%s); it runs as it is",
+  log_message(level_of_refusal(), "a rewritten graph is not instantiated (%s); it runs as it is",
               ErrorText(result).text);
   return false;
 }

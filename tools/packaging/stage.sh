@@ -18,7 +18,7 @@ for package in libelf1 zlib1g libpcre2-dev libsodium-dev liblz4-dev libzstd-dev 
   libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev libexpected-dev libboost-dev; do
   terms=/usr/share/doc/$package/copyright
   # The names of some packages have a suffix, such as t64.
-  [ -e "$terms" ] || terms=$(find /usr/share/doc -path "*/$package*/copyright" | head -n 1)
+  [ -e "$terms" ] || terms=$(find /usr/share/doc "$BUILD/packages" -path "*/$package*/copyright" 2>/dev/null | head -n 1)
   [ -n "$terms" ] || { echo "stage.sh: the licence of $package is not to be found" >&2; exit 1; }
   install -m 644 "$terms" "$licences/$package"
 done

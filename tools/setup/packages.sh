@@ -34,7 +34,6 @@ libexpected-dev:/usr/include/tl/expected.hpp
 libpcre2-dev:/usr/include/pcre2.h
 libsodium-dev:/usr/include/sodium.h
 libcli11-dev:/usr/include/CLI/CLI.hpp
-libvalijson-dev:/usr/include/valijson/validator.hpp
 libfmt-dev:/usr/include/fmt/format.h
 liblz4-dev:/usr/include/lz4.h
 libzstd-dev:/usr/include/zstd.h
@@ -126,6 +125,18 @@ if [ -n "$missing" ]; then
   }
 fi
 
+# Its headers need nlohmann-json alone; the package asks for Qt and three databases, too.
+valijson=/usr/include/valijson/validator.hpp
+if [ "$group" = build ] && [ ! -e $valijson ] && [ ! -e "$build/packages$valijson" ]; then
+  say "apt-get download libvalijson-dev into $build/packages"
+  (mkdir -p "$build/packages" && cd "$build/packages" && apt-get download libvalijson-dev && dpkg -x libvalijson-dev_*.deb .) \
+    >"$build/setup-valijson.log" 2>&1 || {
+    tail -n 5 "$build/setup-valijson.log" >&2
+    echo "setup: libvalijson-dev cannot be had; all that was said is in $build/setup-valijson.log" >&2
+    exit 1
+  }
+fi
+
 if [ "$group" = build ] && [ -z "$toolkit" ]; then
   say "pip install nvidia-cuda-nvcc 13.0 into $build/cuda"
   wheels=$build/cuda-wheels
@@ -147,7 +158,8 @@ if [ "$group" = build ] && [ -z "$toolkit" ]; then
 fi
 
 if [ "$group" = build ]; then
-  printf '# Written by tools/setup/packages.sh.\nCUDA_HOME := %s\n' "$(cd "$toolkit" && pwd)" >"$done_file.tmp"
+  printf '# Written by tools/setup/packages.sh.\nCUDA_HOME := %s\nPACKAGES := %s\n' "$(cd "$toolkit" && pwd)" \
+    "$(cd "$build" && pwd)/packages" >"$done_file.tmp"
 else
   : >"$done_file.tmp"
 fi
