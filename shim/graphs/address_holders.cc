@@ -19,15 +19,10 @@ class Search {
     const void* const handle = handle_of(params);
     const Layout* const layout = handle == nullptr ? nullptr : layout_of(handle);
     if (layout == nullptr) return false;
-    const char* const packed =
-        params.kernelParams == nullptr ? find_packed(params.extra, *layout) : nullptr;
-    if (params.kernelParams == nullptr && packed == nullptr) return layout->count == 0;
-    for (uint32_t i = 0; i < layout->count; ++i) {
-      const Param& param = layout->params[i];
-      const void* const bytes = packed == nullptr ? params.kernelParams[i] : packed + param.offset;
-      if (!scan_bytes(bytes, param.size, index, i)) return false;
-    }
-    return true;
+    const auto add_word = [&](uint64_t word, uint32_t param, uint32_t offset) {
+      return word >= end_ || add({word, word + 1, index, param, offset});
+    };
+    return for_each_word(params, layout->params, layout->count, add_word);
   }
 
   // Scans all nodes of a graph and of its child graphs except kernels.
@@ -94,34 +89,6 @@ class Search {
     return add({begin, end, UINT32_MAX, UINT32_MAX, 0});
   }
 
-  // Scans a parameter for addresses, which are at multiples of four even in packed structs.
-  bool scan_bytes(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
-    for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
-      uint64_t word = 0;
-      memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
-      if (word < end_ && !add({word, word + 1, kernel, param, at})) return false;
-    }
-    return true;
-  }
-
-  // Returns the packed parameters. Null: there are none, or fewer bytes than the kernel takes.
-  static const char* find_packed(void** extra, const Layout& layout) {
-    const char* buffer = nullptr;
-    const size_t* size = nullptr;
-    if (extra == nullptr || layout.count == 0) return nullptr;
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-      if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-        buffer = static_cast<const char*>(extra[1]);
-      } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-        size = static_cast<const size_t*>(extra[1]);
-      } else {
-        return nullptr;
-      }
-    }
-    const Param& last = layout.params[layout.count - 1];
-    return size != nullptr && *size >= last.offset + last.size ? buffer : nullptr;
-  }
-
   // Adds one side of a copy, from the beginning of the memory to the end of the last row.
   bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
                 size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
@@ -171,11 +138,28 @@ class Search {
 
 }  // namespace
 
+PackedParams find_packed(void** extra) {
+  PackedParams out = {};
+  if (extra == nullptr) return out;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      out.bytes = static_cast<const char*>(extra[1]);
+    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      out.size = *static_cast<const size_t*>(extra[1]);
+    } else {
+      return {};
+    }
+  }
+  return out;
+}
+
 bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
-                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out) {
+                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out, uint32_t* unreadable) {
   Search search(begin, end, out);
-  for (size_t i = 0; i < originals.nodes.count(); ++i) {
-    if (!search.scan_kernel(params[i], static_cast<uint32_t>(i))) return false;
+  for (uint32_t i = 0; i < originals.nodes.count(); ++i) {
+    if (search.scan_kernel(params[i], i)) continue;
+    *unreadable = i;
+    return false;
   }
   return are_all || search.scan_others(originals.graph);
 }

@@ -199,7 +199,8 @@ Made make_rewritten(const Originals& originals, Variant** out) {
     end_variant(variant);
     if (rewriting == Rewriting::failed) break;
   }
-  log_message(level_of_refusal(), "the driver refuses to change a copy of a graph; it runs as it is");
+  log_message(level_of_refusal(),
+              "the driver refuses to change a copy of a graph; it runs as it is");
   return Made::failed;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shim/driver/driver.h"
+#include "shim/graphs/address_holders.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
@@ -105,7 +106,6 @@ bool Following::is_apart(size_t index, const NodeParams& params, const Merge* ow
   } else if (!find_params(handle_of(params), room, &count)) {
     return false;
   }
-  if (params.kernelParams == nullptr) return count == 0;
   const auto is_known = [&](uint64_t word) {
     for (uint32_t i = 0; own != nullptr && i < own->range_count; ++i) {
       const BufferRange& range = merges.ranges[own->first_range + i];
@@ -113,15 +113,9 @@ bool Following::is_apart(size_t index, const NodeParams& params, const Merge* ow
     }
     return false;
   };
-  for (uint32_t i = 0; i < count; ++i) {
-    // As address_holders.cc looks for them.
-    for (uint32_t at = 0; at + sizeof(uint64_t) <= layout[i].size; at += 4) {
-      uint64_t word = 0;
-      memcpy(&word, static_cast<const char*>(params.kernelParams[i]) + at, sizeof word);
-      if (!is_known(word) && merges.dead.has_any_in(word, word + 1)) return false;
-    }
-  }
-  return true;
+  return for_each_word(params, layout, count, [&](uint64_t word, uint32_t, uint32_t) {
+    return is_known(word) || !merges.dead.has_any_in(word, word + 1);
+  });
 }
 
 bool Following::follow_merge(const Merge& merge) {

@@ -1,9 +1,11 @@
 #include "shim/graphs/rewrites.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
+#include "shim/driver/driver.h"
 #include "shim/graphs/address_holders.h"
 #include "shim/graphs/address_index.h"
 #include "shim/graphs/graph_edges.h"
@@ -15,7 +17,8 @@
 namespace fibshim {
 namespace {
 
-constexpr int kMostTrials = 64;  // ways to find the other kernels of a rewrite from its first
+constexpr size_t kMostOfReader = 256;  // of its description in the log
+constexpr int kMostTrials = 64;        // ways to find the other kernels of a rewrite from its first
 
 // Kernels that a rewrite fits, by their numbers in the graph, in its order.
 struct Instance {
@@ -33,6 +36,17 @@ struct Holder {
   uint32_t first_owner;
   uint32_t owner_count;
 };
+
+const char* name_of(const NodeParams& params) {
+  const char* name = nullptr;
+  const auto of_kernel = FIBSHIM_REAL(cuKernelGetName);
+  const auto of_function = FIBSHIM_REAL(cuFuncGetName);
+  if (params.kern != nullptr && of_kernel != nullptr) (void)of_kernel(&name, params.kern);
+  if (name == nullptr && params.func != nullptr && of_function != nullptr) {
+    (void)of_function(&name, params.func);
+  }
+  return name == nullptr ? "a kernel" : name;
+}
 
 class Absorption {
  public:
@@ -222,7 +236,10 @@ class Absorption {
     dead_.sort();
     Growing<AddressHolder> all;
     const bool are_all = own_kernel_count_ == shape_.nodes.count();
-    if (begin < end && !find_holders(originals_, params_, are_all, begin, end, &all)) return false;
+    if (begin < end &&
+        !find_holders(originals_, params_, are_all, begin, end, &all, &unreadable_)) {
+      return false;
+    }
     if (!list_instances()) return false;
     for (const AddressHolder& holder : all) {
       if (!dead_.has_any_in(holder.begin, holder.end)) continue;
@@ -242,7 +259,9 @@ class Absorption {
         if (added == nullptr) return false;
         *added = {holder, first_owner, owner_count};
       } else if (!is_unused(holder)) {
-        if (!strangers_.add(holder.begin, holder.end)) return false;
+        AddressHolder* const reader = readers_.add();
+        if (reader == nullptr || !strangers_.add(holder.begin, holder.end)) return false;
+        *reader = holder;
       }
     }
     strangers_.sort();
@@ -369,11 +388,36 @@ class Absorption {
     }
   }
 
+  // The kernel, if it is one, whose parameters are not to be had, or the first node that has an address in a dead
+  // buffer of the instance.
+  void describe_reader(const Instance& instance, char (&out)[kMostOfReader]) const {
+    if (!has_holders_) {
+      if (unreadable_ == UINT32_MAX) return;
+      (void)snprintf(out, sizeof out, ": %s", name_of(params_[unreadable_]));
+      return;
+    }
+    for (uint32_t i = 0; i < instance.range_count; ++i) {
+      const BufferRange& range = ranges_[instance.first_range + i];
+      for (const AddressHolder& reader : readers_) {
+        if (!range.is_dead || reader.begin >= range.end || reader.end <= range.begin) continue;
+        if (reader.kernel == UINT32_MAX) {
+          (void)snprintf(out, sizeof out, ": a copy or a fill");
+        } else {
+          (void)snprintf(out, sizeof out, ": %s, parameter %u, byte %u",
+                         name_of(params_[reader.kernel]), reader.param, reader.offset);
+        }
+        return;
+      }
+    }
+  }
+
   void refuse(const Instance& instance, const RewriteCall& call, const char* words,
               GraphReason reason) {
     if (words != told_) {
-      log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s",
-                  label_of(instance), words);
+      char reader[kMostOfReader] = "";
+      if (reason == GraphReason::rewrite_reader) describe_reader(instance, reader);
+      log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s%s",
+                  label_of(instance), words, reader);
     }
     told_ = words;
     const CounterIndex counter = counter_of_rewrite(call, Outcome::fallback_graph);
@@ -511,8 +555,10 @@ class Absorption {
   KnownDecision known_ = {};     // of the rewrite applied last
   Growing<BufferRange> ranges_;
   Growing<Holder> holders_;
-  AddressRanges dead_;       // buffers that some instance declares dead
-  AddressRanges strangers_;  // addresses inside dead buffers, which no instance may drop
+  AddressRanges dead_;                // buffers that some instance declares dead
+  uint32_t unreadable_ = UINT32_MAX;  // a kernel
+  Growing<AddressHolder> readers_;
+  AddressRanges strangers_;  // theirs: addresses inside dead buffers, which no instance may drop
   NumbersByKernel instances_of_;
   NumbersByKernel holders_of_;
   Growing<uint32_t> owners_;

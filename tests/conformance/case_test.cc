@@ -98,6 +98,7 @@ const Row kRows[] = {
     {"RewriteNeedsItsTies", {"rewrite_needs_its_ties"}, 0},
     {"RewriteNeedsProof", {"rewrite_needs_proof"}, 0, "a kernel leaves its mark elsewhere"},
     {"RewriteSharesAWorkspace", {"rewrite_shares_a_workspace"}, 0},
+    {"RewriteBesideShortParameters", {"rewrite_beside_short_parameters"}, 0},
     {"RewriteLeavesOutNothingThatAnotherReads",
      {"rewrite_leaves_out_nothing_that_another_reads"},
      0,

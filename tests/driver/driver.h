@@ -260,6 +260,7 @@ struct Launch {
   const CUlaunchAttribute* attributes;
   uint32_t attribute_count;
   const uint8_t* params;  // packed
+  size_t extra_size;  // of the buffer that the host packed; 0: it passed the arguments one by one
 };
 
 // A launch copied by value.
@@ -281,9 +282,12 @@ struct OwnedLaunch {
   }
   explicit OwnedLaunch(const Launch& other);
   OwnedLaunch& operator=(const OwnedLaunch& other);
+  // What the driver tells of arguments that the host packed, with the size first. Null: it passed them one by one.
+  void** extra() const;
 
  private:
   void point_at_own();
+  mutable void* extra_[5];
 };
 
 struct Node : Slot {
@@ -575,8 +579,9 @@ int default_max_dynamic_shared_mem(const KernelInfo& info);
 int max_active_blocks(const Function& function, const Device& device, uint32_t threads,
                       size_t dynamic_bytes);
 CUresult check_launch(Launch* launch);
-// Packs arguments given in either form. `packed` stays valid until the thread's next launch.
-CUresult pack_params(const KernelInfo& info, void** params, void** extra, const uint8_t** packed);
+// Packs arguments given in either form. They stay valid until the thread's next launch. A buffer may end before
+// the last argument does, as NCCL's: zeros stand for the rest.
+CUresult pack_params(const KernelInfo& info, void** params, void** extra, Launch* out);
 // The origin of a launch, for its record.
 struct Origin {
   Api api;

@@ -113,7 +113,7 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   launch.attributes = node.kernel.attributes.data();
   launch.attribute_count = static_cast<uint32_t>(node.kernel.attributes.size());
   SIM_TRY(check_launch(&launch));
-  SIM_TRY(pack_params(*launch.info, params.kernelParams, params.extra, &launch.params));
+  SIM_TRY(pack_params(*launch.info, params.kernelParams, params.extra, &launch));
   node.kernel = OwnedLaunch(launch);
   return CUDA_SUCCESS;
 }
@@ -142,7 +142,8 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
   params->blockDimY = launch.block[1];
   params->blockDimZ = launch.block[2];
   params->sharedMemBytes = launch.shared_mem;
-  params->kernelParams = node.kernel.param_pointers.empty()
+  params->extra = node.kernel.extra();
+  params->kernelParams = node.kernel.param_pointers.empty() || params->extra != nullptr
                              ? nullptr
                              : const_cast<void**>(node.kernel.param_pointers.data());
   return CUDA_SUCCESS;

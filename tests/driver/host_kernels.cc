@@ -119,6 +119,14 @@ void sim_increment(const HostCall& call) {
 void sim_cluster(const HostCall& call) {
   *call.arg<int32_t*>(0) = static_cast<int32_t>(call.cluster[0]) + call.arg<int32_t>(1);
 }
+struct Batch {
+  int32_t* to;
+  int32_t values[1000];
+};
+void sim_batch(const HostCall& call) {
+  const auto batch = call.arg<Batch>(0);
+  *batch.to = batch.values[0];
+}
 
 // The kernels of tests/gpu/frameworks: (x, y, int n), one element per thread.
 void plus_one(const HostCall& call) {
@@ -216,6 +224,7 @@ HostKernel find_host_kernel(const KernelInfo& info) {
   if (name == fibshim::kCompareKernel) return shadow_compare;
   if (name == "sim_store" && has_layout(info, {8, 4})) return sim_store;
   if (name == "sim_increment" && has_layout(info, {8})) return sim_increment;
+  if (name == "sim_batch") return sim_batch;
   if (name == "sim_cluster" && has_layout(info, {8, 4})) return sim_cluster;
   return nullptr;
 }

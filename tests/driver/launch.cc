@@ -110,7 +110,7 @@ CUresult launch_call(const Call& call) {
   launch.attributes = call.attributes;
   launch.attribute_count = call.attribute_count;
   SIM_TRY(check_launch(&launch));
-  SIM_TRY(pack_params(*launch.info, call.params, call.extra, &launch.params));
+  SIM_TRY(pack_params(*launch.info, call.params, call.extra, &launch));
 
   if (stream->is_capturing.load(std::memory_order_acquire)) {
     bool was_captured = false;
@@ -226,6 +226,15 @@ void OwnedLaunch::point_at_own() {
     param_pointers.push_back(params.data() + param.offset);
 }
 
+void** OwnedLaunch::extra() const {
+  if (launch.extra_size == 0) return nullptr;
+  void* const words[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, const_cast<size_t*>(&launch.extra_size),
+                         CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(params.data()),
+                         CU_LAUNCH_PARAM_END};
+  memcpy(extra_, words, sizeof extra_);
+  return extra_;
+}
+
 int default_max_dynamic_shared_mem(const KernelInfo& info) {
   return std::max(0, kDefaultSharedMem - static_cast<int>(info.static_shared_mem));
 }
@@ -296,19 +305,23 @@ CUresult check_launch(Launch* launch) {
   return CUDA_SUCCESS;
 }
 
-CUresult pack_params(const KernelInfo& info, void** params, void** extra, const uint8_t** packed) {
+CUresult pack_params(const KernelInfo& info, void** params, void** extra, Launch* out) {
   if (params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *packed = nullptr;
+  out->params = nullptr;
+  out->extra_size = 0;
+  std::vector<uint8_t>& buffer = thread_state().pack_buffer;
   if (extra != nullptr) {
-    size_t size = 0;
-    SIM_TRY(read_extra(extra, packed, &size));
-    return size < info.param_bytes || (*packed == nullptr && info.param_bytes > 0)
-               ? CUDA_ERROR_INVALID_VALUE
-               : CUDA_SUCCESS;
+    SIM_TRY(read_extra(extra, &out->params, &out->extra_size));
+    if (out->extra_size >= info.param_bytes && (out->params != nullptr || info.param_bytes == 0))
+      return CUDA_SUCCESS;
+    if (out->params == nullptr || out->extra_size == 0) return CUDA_ERROR_INVALID_VALUE;
+    buffer.assign(out->params, out->params + out->extra_size);
+    buffer.resize(info.param_bytes);
+    out->params = buffer.data();
+    return CUDA_SUCCESS;
   }
   if (info.params.empty()) return CUDA_SUCCESS;
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<uint8_t>& buffer = thread_state().pack_buffer;
   if (buffer.size() < info.param_bytes) buffer.resize(info.param_bytes);
   for (size_t i = 0; i < info.params.size(); ++i) {
     const Param& param = info.params[i];
@@ -317,7 +330,7 @@ CUresult pack_params(const KernelInfo& info, void** params, void** extra, const 
     else
       memcpy(buffer.data() + param.offset, params[i], param.size);
   }
-  *packed = buffer.data();
+  out->params = buffer.data();
   return CUDA_SUCCESS;
 }
 

@@ -100,7 +100,7 @@ struct StepParams {
   char rest[kBytes - 16];
 };
 extern "C" __global__ void conform_large(StepParams<4096> step) {
-  leave_mark(step.marks, kMarkStep, step.value);
+  leave_mark(step.marks, kMarkLarge, step.value);
 }
 extern "C" __global__ void conform_huge(StepParams<8192> step) {
   leave_mark(step.marks, kMarkStep, step.value);

@@ -222,7 +222,8 @@ Ran what_ran(const uint32_t* marks) {
               {&ran.curated6, "curated_n6", kMarkCurated6},
               {&ran.split, "conform_split", kMarkSplit},
               {&ran.join, "conform_join", kMarkJoin},
-              {&ran.joined, "curated_joined", kMarkJoined}};
+              {&ran.joined, "curated_joined", kMarkJoined},
+              {&ran.large, "conform_large", kMarkLarge}};
   for (const auto& row : rows) {
     *row.count = cuda().is_simulated ? static_cast<long>(cuda().simcuda_launch_count(row.kernel))
                                      : static_cast<long>(marks[row.mark]);
@@ -247,6 +248,7 @@ void Gpu::expect_ran(const Ran& expected) const {
   EXPECT_EQUAL(expected.split, ran.split);
   EXPECT_EQUAL(expected.join, ran.join);
   EXPECT_EQUAL(expected.joined, ran.joined);
+  EXPECT_EQUAL(expected.large, ran.large);
   EXPECT_EQUAL(expected.curated5, ran.curated5);
   EXPECT_EQUAL(expected.curated6, ran.curated6);
   if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
@@ -276,7 +278,8 @@ void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
                             {"ran:conform_void", ran.nothing},
                             {"ran:conform_split", ran.split},
                             {"ran:conform_join", ran.join},
-                            {"ran:curated_joined", ran.joined}}) {
+                            {"ran:curated_joined", ran.joined},
+                            {"ran:conform_large", ran.large}}) {
     add(row);
   }
   for (const Stated& row : counts) add(row);

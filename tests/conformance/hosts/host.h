@@ -146,7 +146,7 @@ struct Ran {
   long step = 0, free = 0, other = 0;
   long curated1 = 0, curated2 = 0, curated3 = 0, curated5 = 0, curated6 = 0;
   long nothing = 0;  // conform_void, which leaves no mark: only the simulated driver counts it
-  long split = 0, join = 0, joined = 0;
+  long split = 0, join = 0, joined = 0, large = 0;
 };
 
 // The required values of the process's counters.

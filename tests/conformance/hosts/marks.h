@@ -14,6 +14,7 @@ enum Mark {
   kMarkJoined,
   kMarkCurated5,
   kMarkCurated6,
+  kMarkLarge,  // conform_large
   kMarkCount,
   kLastValue = kMarkCount,  // the value that the last kernel was given
   kMarksSize,

@@ -275,6 +275,31 @@ GPU_CASE(rewrite_shares_a_workspace) {
   gpu.finish({.split = 2, .join = 2, .joined = 10}, {.hit = 5, .no_solution = 2, .absorbed = 5});
 }
 
+// The packed parameters of another kernel end early, as NCCL's do: it has no addresses but those that it was given.
+GPU_CASE(rewrite_beside_short_parameters) {
+  const Work work(gpu);
+  const CUfunction large = gpu.function(work.module, "conform_large");
+  for (const float* const given : {work.out.get(), work.sums.get(4)}) {
+    struct {
+      uint32_t* marks;
+      int32_t shape = 1, value = 1;
+      const float* given[2];
+      const float* behind;
+    } bytes = {gpu.marks(), 1, 1, {given, given}, work.sums.get()};
+    size_t size = offsetof(decltype(bytes), behind);
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                     CU_LAUNCH_PARAM_END};
+    const Graph graph(gpu.capture([&] {
+      work.launch_pair(1);
+      OK(cuda().cuLaunchKernel(large, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr, extra));
+    }));
+    const Executable executable(graph.get());
+    executable.run(gpu);
+  }
+  gpu.finish({.split = 1, .join = 1, .joined = 1, .large = 2},
+             {.hit = 1, .untracked = 2, .graph = 2, .absorbed = 1});
+}
+
 // A kernel may read the sums of the same launch in each of two rewrites: neither may leave them out.
 GPU_CASE(rewrite_leaves_out_nothing_that_another_reads) {
   const Work work(gpu);

@@ -178,6 +178,31 @@ TEST_F(Capture, OfAPackedBufferHoldsParametersByValueToo) {
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
+TEST_F(Capture, OfAPackedBufferReadsBackAsOneWithItsSizeFirst) {
+  struct {
+    CUdeviceptr to;
+    int32_t values[2];
+  } batch = {to_, {26, 27}};
+  size_t size = sizeof batch;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &batch, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const CUfunction kernel = function(module_, "sim_batch");
+  EXPECT_OK(cuda().cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream_, nullptr, extra));
+  const CUgraph graph = end_capture(stream_);
+  const CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(nodes_of(graph).at(0));
+  EXPECT_EQ(nullptr, got.kernelParams);
+  ASSERT_NE(nullptr, got.extra);
+  ASSERT_EQ(CU_LAUNCH_PARAM_BUFFER_SIZE, got.extra[0]);
+  ASSERT_EQ(CU_LAUNCH_PARAM_BUFFER_POINTER, got.extra[2]);
+  EXPECT_EQ(CU_LAUNCH_PARAM_END, got.extra[4]);
+  EXPECT_EQ(size, *static_cast<const size_t*>(got.extra[1]));
+  EXPECT_EQ(0, memcmp(&batch, got.extra[3], size));
+  replay(graph);
+  EXPECT_EQ(26, read_int(to_));
+  EXPECT_OK(cuda().cuGraphDestroy(graph));
+}
+
 TEST_F(Capture, OfAFunctionReadsBackAsThatFunction) {
   CUdeviceptr to = to_;
   int32_t value = 24;

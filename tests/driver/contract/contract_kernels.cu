@@ -1,5 +1,5 @@
-// Kernels of the contract suite, with plain C names for the tests. sim_store, sim_increment and
-// sim_cluster have host implementations in the simulated driver (tests/driver/host_kernels.cc); the
+// Kernels of the contract suite, with plain C names for the tests. sim_store, sim_increment, sim_batch
+// and sim_cluster have host implementations in the simulated driver (tests/driver/host_kernels.cc); the
 // others are only launched, or only described.
 #include <stdint.h>
 
@@ -31,6 +31,13 @@ extern "C" __global__ void sim_mixed(int8_t a, int32_t b, int64_t c, float* d, T
 }
 
 extern "C" __global__ void sim_large(Large large, int32_t* to) { *to = large.bytes[17]; }
+
+// As NCCL has its parameters: of a buffer of any size, the first bytes say how many there are.
+struct Batch {
+  int32_t* to;
+  int32_t values[1000];
+};
+extern "C" __global__ void sim_batch(Batch batch) { *batch.to = batch.values[0]; }
 
 extern "C" __global__ void __launch_bounds__(256) sim_bounded(int32_t* to) {
   __shared__ int32_t values[100];

@@ -89,12 +89,12 @@ TEST_F(Handles, EnumerationsHoldWhatLookupsGive) {
   const CUlibrary library = load_library();
   unsigned count = 0;
   ASSERT_OK(cuda().cuModuleGetFunctionCount(&count, module));
-  EXPECT_EQ(8u, count);
+  EXPECT_EQ(9u, count);
   std::vector<CUfunction> functions(count);
   ASSERT_OK(cuda().cuModuleEnumerateFunctions(functions.data(), count, module));
   EXPECT_EQ(1, std::count(functions.begin(), functions.end(), function(module, "sim_store")));
   ASSERT_OK(cuda().cuLibraryGetKernelCount(&count, library));
-  EXPECT_EQ(8u, count);
+  EXPECT_EQ(9u, count);
   std::vector<CUkernel> kernels(count);
   ASSERT_OK(cuda().cuLibraryEnumerateKernels(kernels.data(), count, library));
   EXPECT_EQ(1, std::count(kernels.begin(), kernels.end(), kernel(library, "sim_store")));

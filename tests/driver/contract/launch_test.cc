@@ -66,6 +66,20 @@ TEST_F(Launches, TakeAPackedBuffer) {
   EXPECT_EQ(4, read_int(to_));
 }
 
+// NCCL passes no more of its 4 KB than it uses.
+TEST_F(Launches, TakeAPackedBufferThatEndsEarly) {
+  struct {
+    CUdeviceptr to;
+    int32_t values[2];
+  } batch = {to_, {5, 0}};
+  size_t size = sizeof batch;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &batch, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  const CUfunction kernel = function(module_, "sim_batch");
+  EXPECT_OK(cuda().cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
+  EXPECT_EQ(5, read_int(to_));
+}
+
 TEST_F(Launches, RefuseBothFormsAtOnce) {
   struct {
     CUdeviceptr to;
