@@ -1,5 +1,6 @@
 #include "shim/graphs/address_holders.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "shim/driver/driver.h"
@@ -138,29 +139,35 @@ class Search {
 
 }  // namespace
 
-PackedParams find_packed(void** extra) {
-  PackedParams out = {};
-  if (extra == nullptr) return out;
-  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-      out.bytes = static_cast<const char*>(extra[1]);
-    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-      out.size = *static_cast<const size_t*>(extra[1]);
-    } else {
-      return {};
-    }
+void describe_holder(const Block<NodeParams>& params, const AddressHolder& holder,
+                     char (&out)[kMostOfHolder]) {
+  if (holder.kernel == UINT32_MAX) {
+    (void)snprintf(out, sizeof out, "a node that is no kernel");
+    return;
   }
-  return out;
+  const NodeParams& kernel = params[holder.kernel];
+  const auto of_kernel = FIBSHIM_REAL(cuKernelGetName);
+  const auto of_function = FIBSHIM_REAL(cuFuncGetName);
+  const char* name = nullptr;
+  if (kernel.kern != nullptr && of_kernel != nullptr) (void)of_kernel(&name, kernel.kern);
+  if (kernel.func != nullptr && of_function != nullptr) (void)of_function(&name, kernel.func);
+  if (name == nullptr) name = "a kernel";
+  if (holder.param == UINT32_MAX) {
+    (void)snprintf(out, sizeof out, "%s", name);
+  } else {
+    (void)snprintf(out, sizeof out, "%s, parameter %u, byte %u", name, holder.param, holder.offset);
+  }
 }
 
 bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
-                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out, uint32_t* unreadable) {
+                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out,
+                  AddressHolder* unreadable) {
   Search search(begin, end, out);
-  for (uint32_t i = 0; i < originals.nodes.count(); ++i) {
-    if (search.scan_kernel(params[i], i)) continue;
-    *unreadable = i;
-    return false;
+  *unreadable = {0, 0, 0, UINT32_MAX, 0};
+  for (uint32_t& i = unreadable->kernel; i < originals.nodes.count(); ++i) {
+    if (!search.scan_kernel(params[i], i)) return false;
   }
+  unreadable->kernel = UINT32_MAX;
   return are_all || search.scan_others(originals.graph);
 }
 

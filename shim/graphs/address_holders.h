@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shim/graphs/variant.h"
+#include "shim/plan/plan.h"
 
 namespace fibshim {
 
@@ -12,34 +13,27 @@ struct AddressHolder {
   uint64_t begin;
   uint64_t end;     // begin + 1 for a word of a parameter
   uint32_t kernel;  // its index among the originals' kernels; UINT32_MAX: no kernel
-  uint32_t param;   // of the kernel, with `offset`: where the word is
+  uint32_t param;   // of the kernel, with `offset`: where the word is; UINT32_MAX: all
   uint32_t offset;
 };
-
-// A launch's parameters in one buffer. It may end before the last parameter does, as NCCL's.
-struct PackedParams {
-  const char* bytes;  // null: there are none
-  size_t size;
-};
-PackedParams find_packed(void** extra);
 
 // Calls use(word, param, offset) for each word of a launch's parameters that may be an address: at multiples
 // of four, even in packed structs. False: use() returned false, or the parameters are not to be had.
 template <class Use>
 bool for_each_word(const NodeParams& params, const Param* layout, uint32_t count, const Use& use) {
-  const PackedParams packed =
-      params.kernelParams == nullptr ? find_packed(params.extra) : PackedParams{};
-  if (params.kernelParams == nullptr && packed.bytes == nullptr) return count == 0;
+  PackedParams packed = {};
+  if (params.kernelParams == nullptr) {
+    if (params.extra != nullptr) packed = read_packed(params.extra);
+    if (packed.bytes == nullptr) return count == 0;
+  }
   for (uint32_t i = 0; i < count; ++i) {
     const Param& param = layout[i];
-    const char* bytes = nullptr;
+    const char* const bytes = packed.bytes == nullptr
+                                  ? static_cast<const char*>(params.kernelParams[i])
+                                  : packed.bytes + param.offset;
     size_t size = param.size;
-    if (packed.bytes == nullptr) {
-      bytes = static_cast<const char*>(params.kernelParams[i]);
-    } else {
-      const size_t given = packed.size > param.offset ? packed.size - param.offset : 0;
-      bytes = packed.bytes + param.offset;
-      if (size > given) size = given;
+    if (packed.bytes != nullptr && packed.size < size_t{param.offset} + size) {
+      size = packed.size > param.offset ? packed.size - param.offset : 0;
     }
     for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
       uint64_t word = 0;
@@ -50,11 +44,17 @@ bool for_each_word(const NodeParams& params, const Param* layout, uint32_t count
   return true;
 }
 
+// What a holder is, for the log.
+constexpr size_t kMostOfHolder = 256;
+void describe_holder(const Block<NodeParams>& params, const AddressHolder& holder,
+                     char (&out)[kMostOfHolder]);
+
 // Finds all holders of addresses from `begin` to below `end`. `params`: of each kernel, zeroed if the
-// driver does not tell; `are_all`: the graph has no other nodes. False: some node cannot be scanned:
-// `unreadable` is set if it is a kernel, to its index.
+// driver does not tell; `are_all`: the graph has no other nodes. False: some node, `unreadable`, cannot
+// be scanned.
 bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
-                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out, uint32_t* unreadable);
+                  uint64_t begin, uint64_t end, Growing<AddressHolder>* out,
+                  AddressHolder* unreadable);
 
 // True if a pattern of the generation in force knows the launch of a kernel, the holder, as a call
 // of a definition, and the word is none of the pointers that a solution takes: neither the kernel

@@ -1,11 +1,9 @@
 #include "shim/graphs/rewrites.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
-#include "shim/driver/driver.h"
 #include "shim/graphs/address_holders.h"
 #include "shim/graphs/address_index.h"
 #include "shim/graphs/graph_edges.h"
@@ -17,8 +15,7 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMostOfReader = 256;  // of its description in the log
-constexpr int kMostTrials = 64;        // ways to find the other kernels of a rewrite from its first
+constexpr int kMostTrials = 64;  // ways to find the other kernels of a rewrite from its first
 
 // Kernels that a rewrite fits, by their numbers in the graph, in its order.
 struct Instance {
@@ -36,17 +33,6 @@ struct Holder {
   uint32_t first_owner;
   uint32_t owner_count;
 };
-
-const char* name_of(const NodeParams& params) {
-  const char* name = nullptr;
-  const auto of_kernel = FIBSHIM_REAL(cuKernelGetName);
-  const auto of_function = FIBSHIM_REAL(cuFuncGetName);
-  if (params.kern != nullptr && of_kernel != nullptr) (void)of_kernel(&name, params.kern);
-  if (name == nullptr && params.func != nullptr && of_function != nullptr) {
-    (void)of_function(&name, params.func);
-  }
-  return name == nullptr ? "a kernel" : name;
-}
 
 class Absorption {
  public:
@@ -388,25 +374,14 @@ class Absorption {
     }
   }
 
-  // The kernel, if it is one, whose parameters are not to be had, or the first node that has an address in a dead
-  // buffer of the instance.
-  void describe_reader(const Instance& instance, char (&out)[kMostOfReader]) const {
-    if (!has_holders_) {
-      if (unreadable_ == UINT32_MAX) return;
-      (void)snprintf(out, sizeof out, ": %s", name_of(params_[unreadable_]));
-      return;
-    }
+  // The node that cannot be looked into, or has an address in a dead buffer of the instance.
+  void describe_reader(const Instance& instance, char (&out)[kMostOfHolder]) const {
+    if (!has_holders_) return describe_holder(params_, unreadable_, out);
     for (uint32_t i = 0; i < instance.range_count; ++i) {
       const BufferRange& range = ranges_[instance.first_range + i];
       for (const AddressHolder& reader : readers_) {
         if (!range.is_dead || reader.begin >= range.end || reader.end <= range.begin) continue;
-        if (reader.kernel == UINT32_MAX) {
-          (void)snprintf(out, sizeof out, ": a copy or a fill");
-        } else {
-          (void)snprintf(out, sizeof out, ": %s, parameter %u, byte %u",
-                         name_of(params_[reader.kernel]), reader.param, reader.offset);
-        }
-        return;
+        return describe_holder(params_, reader, out);
       }
     }
   }
@@ -414,10 +389,10 @@ class Absorption {
   void refuse(const Instance& instance, const RewriteCall& call, const char* words,
               GraphReason reason) {
     if (words != told_) {
-      char reader[kMostOfReader] = "";
+      char reader[kMostOfHolder] = "";
       if (reason == GraphReason::rewrite_reader) describe_reader(instance, reader);
-      log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s%s",
-                  label_of(instance), words, reader);
+      log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s%s%s",
+                  label_of(instance), words, reader[0] == 0 ? "" : ": ", reader);
     }
     told_ = words;
     const CounterIndex counter = counter_of_rewrite(call, Outcome::fallback_graph);
@@ -555,8 +530,8 @@ class Absorption {
   KnownDecision known_ = {};     // of the rewrite applied last
   Growing<BufferRange> ranges_;
   Growing<Holder> holders_;
-  AddressRanges dead_;                // buffers that some instance declares dead
-  uint32_t unreadable_ = UINT32_MAX;  // a kernel
+  AddressRanges dead_;  // buffers that some instance declares dead
+  AddressHolder unreadable_ = {};
   Growing<AddressHolder> readers_;
   AddressRanges strangers_;  // theirs: addresses inside dead buffers, which no instance may drop
   NumbersByKernel instances_of_;

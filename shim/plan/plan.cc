@@ -57,20 +57,26 @@ const Decision* choose(const Decision& choice, const LaunchView& view) {
   return nullptr;
 }
 
-bool unpack_extra(const Record& record, void** extra, void** out) {
-  char* buffer = nullptr;
-  const size_t* size = nullptr;
+PackedParams read_packed(void** extra) {
+  PackedParams out = {};
   for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
     if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-      buffer = static_cast<char*>(extra[1]);
-    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-      size = static_cast<const size_t*>(extra[1]);
+      out.bytes = static_cast<char*>(extra[1]);
+    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[1] != nullptr) {
+      out.size = *static_cast<const size_t*>(extra[1]);
     } else {
-      return false;
+      return {};
     }
   }
-  if (buffer == nullptr || size == nullptr || *size < record.params_bytes) return false;
-  for (uint32_t i = 0; i < record.param_count; ++i) out[i] = buffer + record.params[i].offset;
+  return out;
+}
+
+bool unpack_extra(const Record& record, void** extra, void** out) {
+  const PackedParams packed = read_packed(extra);
+  if (packed.bytes == nullptr || packed.size < record.params_bytes) return false;
+  for (uint32_t i = 0; i < record.param_count; ++i) {
+    out[i] = packed.bytes + record.params[i].offset;
+  }
   return true;
 }
 

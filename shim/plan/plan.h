@@ -57,6 +57,13 @@ bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* ke
 // Returns the first decision of a choice whose `when` holds for the launch, or null.
 const Decision* choose(const Decision& choice, const LaunchView& view);
 
+// Parameters that the host packed into one buffer, which may end before the last one does, as NCCL's.
+struct PackedParams {
+  char* bytes;  // null: `extra` is malformed
+  size_t size;
+};
+PackedParams read_packed(void** extra);
+
 // Fills `out` with pointers to all parameters in a packed buffer (`extra`). False: it is malformed.
 bool unpack_extra(const Record& record, void** extra, void** out);
 

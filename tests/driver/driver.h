@@ -579,8 +579,8 @@ int default_max_dynamic_shared_mem(const KernelInfo& info);
 int max_active_blocks(const Function& function, const Device& device, uint32_t threads,
                       size_t dynamic_bytes);
 CUresult check_launch(Launch* launch);
-// Packs arguments given in either form. They stay valid until the thread's next launch. A buffer may end before
-// the last argument does, as NCCL's: zeros stand for the rest.
+// Packs arguments given in either form. They stay valid until the thread's next launch. A buffer may end within
+// the last argument, as NCCL's: zeros stand for the rest.
 CUresult pack_params(const KernelInfo& info, void** params, void** extra, Launch* out);
 // The origin of a launch, for its record.
 struct Origin {

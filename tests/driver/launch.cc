@@ -314,7 +314,8 @@ CUresult pack_params(const KernelInfo& info, void** params, void** extra, Launch
     SIM_TRY(read_extra(extra, &out->params, &out->extra_size));
     if (out->extra_size >= info.param_bytes && (out->params != nullptr || info.param_bytes == 0))
       return CUDA_SUCCESS;
-    if (out->params == nullptr || out->extra_size == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (out->params == nullptr || out->extra_size <= info.params.back().offset)
+      return CUDA_ERROR_INVALID_VALUE;
     buffer.assign(out->params, out->params + out->extra_size);
     buffer.resize(info.param_bytes);
     out->params = buffer.data();

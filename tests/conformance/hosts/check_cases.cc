@@ -268,7 +268,7 @@ GPU_CASE(check_graph_beside_unchecked) {
     usleep(5'000);
   }
   CHECK(ran("curated_n1") >= 6);
-  gpu.finish({.curated1 = ran("curated_n1")}, {.hit = 3});
+  gpu.finish({.curated1 = ran("curated_n1"), .large = ran("conform_large")}, {.hit = 3});
 }
 
 // Memory for checks stays with its context, whatever else ends; that of a context that ends is used again.
