@@ -4,11 +4,7 @@
 
 namespace fibshim {
 
-bool AddressRanges::add(uint64_t begin, uint64_t end) {
-  Range* const added = ranges_.add();
-  if (added != nullptr) *added = {begin, end};
-  return added != nullptr;
-}
+bool AddressRanges::add(uint64_t begin, uint64_t end) { return ranges_.add(Range{begin, end}); }
 
 int AddressRanges::compare(const void* one, const void* other) {
   const uint64_t first = static_cast<const Range*>(one)->begin;

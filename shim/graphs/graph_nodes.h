@@ -79,6 +79,12 @@ class Growing {
     const bool has_room = count_ != items_.count() || reserve(count_ == 0 ? 16 : 2 * count_);
     return has_room ? &items_[count_++] : nullptr;
   }
+  // False: no memory.
+  bool add(const Item& item) {
+    Item* const added = add();
+    if (added != nullptr) *added = item;
+    return added != nullptr;
+  }
   // Makes room for `count` items, no fewer than there are. False: no memory.
   bool reserve(size_t count) {
     Block<Item> larger;

@@ -134,9 +134,7 @@ class Absorption {
       instance.nodes[0] = shape_.number_of(kernels_[i].node);
       int trials = kMostTrials;
       if (!place(rewrite, 1, &instance, &trials)) continue;
-      Instance* const added = instances_.add();
-      if (added == nullptr) return false;
-      *added = instance;
+      if (!instances_.add(instance)) return false;
       if (is_one_enough) break;
     }
     return true;
@@ -201,9 +199,7 @@ class Absorption {
       return true;
     }
     for (uint32_t i = 0; i < instance->range_count; ++i) {
-      BufferRange* const added = ranges_.add();
-      if (added == nullptr) return false;
-      *added = ranges[i];
+      if (!ranges_.add(ranges[i])) return false;
     }
     instance->conflict = find_conflict(ranges.begin(), instance->range_count);
     return true;
@@ -232,22 +228,16 @@ class Absorption {
       const auto first_owner = static_cast<uint32_t>(owners_.count());
       for (const uint32_t i : instances_of_[holder.kernel]) {
         if (!is_owner(instances_[i], holder)) continue;
-        uint32_t* const owner = owners_.add();
-        if (owner == nullptr) return false;
-        *owner = i;
+        if (!owners_.add(i)) return false;
       }
       const auto owner_count = static_cast<uint32_t>(owners_.count()) - first_owner;
       if (owner_count == 0 && holder.kernel != UINT32_MAX) {
         variant_->nodes[holder.kernel].is_bound = true;
       }
       if (owner_count != 0) {
-        Holder* const added = holders_.add();
-        if (added == nullptr) return false;
-        *added = {holder, first_owner, owner_count};
+        if (!holders_.add(Holder{holder, first_owner, owner_count})) return false;
       } else if (!is_unused(holder)) {
-        AddressHolder* const reader = readers_.add();
-        if (reader == nullptr || !strangers_.add(holder.begin, holder.end)) return false;
-        *reader = holder;
+        if (!readers_.add(holder) || !strangers_.add(holder.begin, holder.end)) return false;
       }
     }
     strangers_.sort();
@@ -481,9 +471,7 @@ class Absorption {
     merge->first_range = static_cast<uint32_t>(merges.ranges.count());
     merge->range_count = instance.range_count;
     for (uint32_t i = 0; i < instance.range_count; ++i) {
-      BufferRange* const added = merges.ranges.add();
-      if (added == nullptr) return false;
-      *added = ranges_[instance.first_range + i];
+      if (!merges.ranges.add(ranges_[instance.first_range + i])) return false;
     }
     return true;
   }

@@ -38,9 +38,7 @@ struct Survey::Contents {
       if (!find_type(node, &type)) return false;
       switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
-          CUgraphNode* const kernel = kernels.add();
-          if (kernel == nullptr) return false;
-          *kernel = node;
+          if (!kernels.add(node)) return false;
           break;
         }
         case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -60,9 +58,7 @@ struct Survey::Contents {
     Block<CUgraphNode> nodes;
     if (!list_nodes(graph, &nodes)) return false;
     if (is_body) {
-      CUgraph* const added = graphs.add();
-      if (added == nullptr) return false;
-      *added = graph;
+      if (!graphs.add(graph)) return false;
     }
     for (const CUgraphNode node : nodes) {
       CUgraphNodeType type;
@@ -71,9 +67,7 @@ struct Survey::Contents {
       unsigned body_count = 0;
       if (!find_type(node, &type)) return false;
       if (type == CU_GRAPH_NODE_TYPE_KERNEL && is_body) {
-        CUgraphNode* const kernel = kernels.add();
-        if (kernel == nullptr) return false;
-        *kernel = node;
+        if (!kernels.add(node)) return false;
       }
       if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
           (!find_child(node, &child) || !list_bodies(child, is_body))) {
@@ -283,9 +277,7 @@ class Surveyor {
   bool add_edge(size_t from, size_t to, const CUgraphEdgeData& data) {
     if (is_plain_edge(data)) {
       if (updated_ != nullptr || from == SIZE_MAX || to == SIZE_MAX) return true;
-      PlainEdge* const added = edges_.add();
-      if (added != nullptr) *added = {from, to};
-      return added != nullptr;
+      return edges_.add(PlainEdge{from, to});
     }
     const bool is_early = is_early_edge(data);
     if (to != SIZE_MAX) {
