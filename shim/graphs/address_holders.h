@@ -17,8 +17,9 @@ struct AddressHolder {
   uint32_t offset;
 };
 
-// Calls use(word, param, offset) for each word of a launch's parameters that may be an address: at multiples
-// of four, even in packed structs. False: use() returned false, or the parameters are not to be had.
+// Calls use(word, param, offset) for each word of a launch's parameters that may be an address: at
+// multiples of four, even in packed structs. False: use() returned false, or the parameters are not
+// to be had.
 template <class Use>
 bool for_each_word(const NodeParams& params, const Param* layout, uint32_t count, const Use& use) {
   PackedParams packed = {};

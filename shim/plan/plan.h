@@ -57,7 +57,8 @@ bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* ke
 // Returns the first decision of a choice whose `when` holds for the launch, or null.
 const Decision* choose(const Decision& choice, const LaunchView& view);
 
-// Parameters that the host packed into one buffer, which may end before the last one does, as NCCL's.
+// Parameters that the host packed into one buffer, which may end before the last one does, as
+// NCCL's.
 struct PackedParams {
   char* bytes;  // null: `extra` is malformed
   size_t size;

@@ -1,6 +1,8 @@
 // Launches of graphs that are to be checked (FIBSHIM_SHADOW). From the moment on at which checks
 // are requested, the originals run, whatever the host does with its executable graphs. Nothing is
 // compared here, since the driver refuses the copies.
+#include <malloc.h>
+
 #include <atomic>
 #include <fstream>
 #include <memory>
@@ -273,6 +275,7 @@ GPU_CASE(check_graph_beside_unchecked) {
 
 // Memory for checks stays with its context, whatever else ends; that of a context that ends is used again.
 GPU_CASE(check_beside_ends) {
+  mallopt(M_ARENA_MAX, 1);  // that of another thread maps 64 MB, whenever it comes
   CUcontext own = nullptr;
   OK(cuda().cuCtxCreate_v2(&own, 0, 1));
   const CUfunction step = gpu.step();
