@@ -51,8 +51,8 @@ void describe_holder(const Block<NodeParams>& params, const AddressHolder& holde
                      char (&out)[kMostOfHolder]);
 
 // Finds all holders of addresses from `begin` to below `end`. `params`: of each kernel, zeroed if the
-// driver does not tell; `are_all`: the graph has no other nodes. False: some node, `unreadable`, cannot
-// be scanned.
+// driver does not tell; `are_all`: the graph has no other nodes. False: `unreadable` cannot be
+// scanned.
 bool find_holders(const Originals& originals, const Block<NodeParams>& params, bool are_all,
                   uint64_t begin, uint64_t end, Growing<AddressHolder>* out,
                   AddressHolder* unreadable);
