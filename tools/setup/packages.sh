@@ -129,8 +129,9 @@ fi
 valijson=/usr/include/valijson/validator.hpp
 if [ "$group" = build ] && [ ! -e $valijson ] && [ ! -e "$build/packages$valijson" ]; then
   say "apt-get download libvalijson-dev into $build/packages"
-  (mkdir -p "$build/packages" && cd "$build/packages" && apt-get download libvalijson-dev && dpkg -x libvalijson-dev_*.deb .) \
-    >"$build/setup-valijson.log" 2>&1 || {
+  (mkdir -p "$build/packages" && cd "$build/packages" &&
+    { apt-get download libvalijson-dev || { as_root apt-get update -qq && apt-get download libvalijson-dev; }; } &&
+    dpkg -x libvalijson-dev_*.deb .) >"$build/setup-valijson.log" 2>&1 || {
     tail -n 5 "$build/setup-valijson.log" >&2
     echo "setup: libvalijson-dev cannot be had; all that was said is in $build/setup-valijson.log" >&2
     exit 1
