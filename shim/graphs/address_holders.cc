@@ -6,6 +6,7 @@
 #include "shim/driver/driver.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/rewrite_plan.h"
+#include "shim/plan/parameter_words.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
@@ -23,7 +24,8 @@ class Search {
     const auto add_word = [&](uint64_t word, uint32_t param, uint32_t offset) {
       return word >= end_ || add({word, word + 1, index, param, offset});
     };
-    return for_each_word(params, layout->params, layout->count, add_word);
+    return for_each_word(params.kernelParams, params.extra, layout->params, layout->count,
+                         add_word);
   }
 
   // Scans all nodes of a graph and of its child graphs except kernels.
@@ -163,11 +165,12 @@ bool find_holders(const Originals& originals, const Block<NodeParams>& params, b
                   uint64_t begin, uint64_t end, Growing<AddressHolder>* out,
                   AddressHolder* unreadable) {
   Search search(begin, end, out);
-  *unreadable = {0, 0, 0, UINT32_MAX, 0};
-  for (uint32_t& i = unreadable->kernel; i < originals.nodes.count(); ++i) {
-    if (!search.scan_kernel(params[i], i)) return false;
+  *unreadable = {0, 0, UINT32_MAX, UINT32_MAX, 0};
+  for (uint32_t i = 0; i < originals.nodes.count(); ++i) {
+    if (search.scan_kernel(params[i], i)) continue;
+    unreadable->kernel = i;
+    return false;
   }
-  unreadable->kernel = UINT32_MAX;
   return are_all || search.scan_others(originals.graph);
 }
 

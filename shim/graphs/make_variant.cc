@@ -32,7 +32,7 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
   return false;
 }
 
-// Of what says that a graph runs without its replacements: a warning, once.
+// For messages that a graph runs without its replacements: the first is a warning.
 LogLevel level_of_refusal() {
   static std::atomic<bool> was_said{false};
   return was_said.exchange(true, std::memory_order_relaxed) ? LogLevel::info : LogLevel::warn;

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "shim/driver/driver.h"
-#include "shim/graphs/address_holders.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
+#include "shim/plan/parameter_words.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
@@ -113,9 +113,10 @@ bool Following::is_apart(size_t index, const NodeParams& params, const Merge* ow
     }
     return false;
   };
-  return for_each_word(params, layout, count, [&](uint64_t word, uint32_t, uint32_t) {
+  const auto is_elsewhere = [&](uint64_t word, uint32_t, uint32_t) {
     return is_known(word) || !merges.dead.has_any_in(word, word + 1);
-  });
+  };
+  return for_each_word(params.kernelParams, params.extra, layout, count, is_elsewhere);
 }
 
 bool Following::follow_merge(const Merge& merge) {

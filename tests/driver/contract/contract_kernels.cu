@@ -32,7 +32,7 @@ extern "C" __global__ void sim_mixed(int8_t a, int32_t b, int64_t c, float* d, T
 
 extern "C" __global__ void sim_large(Large large, int32_t* to) { *to = large.bytes[17]; }
 
-// As NCCL has its parameters: of a buffer of any size, the first bytes say how many there are.
+// As NCCL's kernels, one large parameter, of which a launch may pass the beginning alone.
 struct Batch {
   int32_t* to;
   int32_t values[1000];
