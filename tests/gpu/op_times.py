@@ -3,18 +3,22 @@
 
   tests/gpu/op_times.py BUILD pytorch [--only DEFINITION,...] [--keep FILE] [--out FILE]
   tests/gpu/op_times.py BUILD vllm|sglang|flashinfer --kernels PATH [--only DEFINITION,...] [--keep FILE] [--out FILE]
+  tests/gpu/op_times.py BUILD flashinfer [--only DEFINITION,...] [--keep FILE] [--out FILE]
 
 PATH: _C_stable_libtorch.abi3.so of vLLM's wheel, sgl_kernel/sm90/common_ops.abi3.so of sglang-kernel's, or the folder that FlashInfer's
-just-in-time compiler keeps its libraries in (cached_ops, with norm/norm.so and others), for which apache-tvm-ffi must be installed.
+just-in-time compiler keeps its libraries in (cached_ops, with norm/norm.so and others), for which apache-tvm-ffi must be installed. Without
+PATH it is FlashInfer as installed, whose norms CuTe-DSL compiles while they are called.
 Each side is a process. Every definition that an operation here is for must be replaced, and where a solution's "when" holds it may not be slower
 than what it replaces. What they compute is for kernels.py to say.
 """
 import argparse
+import json
 import pathlib
 import re
 import sys
 from types import SimpleNamespace
 
+from expressions import evaluate
 from kept_times import NOISE, KeptTimes, finish
 from report import Report
 from sides import run_side
@@ -133,12 +137,10 @@ def sglang_operations(kernels):
             **{name: activation(getattr(ops, name)) for name in ACTIVATIONS}}
 
 
-def flashinfer_operations(libraries):
-    """Its norms are those in C++."""
+def quantized_norms(ops):
+    """By family, those of FlashInfer."""
     import torch
-    import tvm_ffi
-    load = lambda name: tvm_ffi.load_module(str(libraries / name / f"{name}.so"))
-    ops, rope, scale = load("norm"), load("rope"), torch.full((1,), 0.013, device="cuda")
+    scale = torch.full((1,), 0.013, device="cuda")
 
     def quantized(function, has_residual):
         def make(x):
@@ -147,23 +149,41 @@ def flashinfer_operations(libraries):
             return lambda: function(*given), (4 if has_residual else 2) * x.nbytes
         return on_rows(make)
 
+    return {"rmsnorm_quant": quantized(ops.rmsnorm_quant, False), "fused_add_rmsnorm_quant": quantized(ops.fused_add_rmsnorm_quant, True)}
+
+
+def flashinfer_operations(libraries):
+    """Its norms are those in C++."""
+    import tvm_ffi
+    load = lambda name: tvm_ffi.load_module(str(libraries / name / f"{name}.so"))
+    ops, rope = load("norm"), load("rope")
+
     def rotate(positions, query, key, size, cache):
         query, key = (x.view(len(x), -1, size) for x in (query, key))
         rope.apply_rope_pos_ids_cos_sin_cache(query, key, query, key, cache, positions, False)
 
-    return {**norms(ops), "rope_cos_sin_cache": rotation(rotate), "rmsnorm_quant": quantized(ops.rmsnorm_quant, False),
-            "fused_add_rmsnorm_quant": quantized(ops.fused_add_rmsnorm_quant, True),
+    return {**norms(ops), **quantized_norms(ops), "rope_cos_sin_cache": rotation(rotate),
             **{name: activation(getattr(load(name), name), True) for name in ACTIVATIONS}}
 
 
+def cute_operations(_):
+    from flashinfer import norm
+    into = lambda function: lambda y, x, weight, eps, pdl: function(x, weight, eps, out=y, enable_pdl=pdl)
+    given_out = {name: into(getattr(norm, name)) for name in ("rmsnorm", "gemma_rmsnorm")}
+    ops = SimpleNamespace(**{**vars(norm), **given_out})
+    return {**norms(ops), **quantized_norms(ops)}
+
+
 NORMS = ("rmsnorm", "fused_add_rmsnorm", "gemma_rmsnorm", "gemma_fused_add_rmsnorm")
+QUANTIZED_NORMS = ("rmsnorm_quant", "fused_add_rmsnorm_quant")
 # By folder: the engine, what makes its operations, and the families of definitions that they are for.
 FOLDERS = {"pytorch": ("PyTorch", pytorch_operations, ("rmsnorm", "layernorm", "softmax")),
            "vllm": ("vLLM", vllm_operations, (
                "rmsnorm", "rmsnorm_no_weight", "fused_add_rmsnorm", "fused_add_rmsnorm_no_weight", "rmsnorm_quant", "fused_add_rmsnorm_quant",
                *ACTIVATIONS, "mul_and_silu", "silu_and_mul_clamp", "rope_cos_sin_cache", "append_paged_kv_cache_slots")),
            "sglang": ("sgl-kernel", sglang_operations, (*NORMS, *ACTIVATIONS, "rope_cos_sin_cache")),
-           "flashinfer": ("FlashInfer", flashinfer_operations, (*NORMS, "rmsnorm_quant", "fused_add_rmsnorm_quant", *ACTIVATIONS, "rope_cos_sin_cache"))}
+           "flashinfer": ("FlashInfer", flashinfer_operations, (*NORMS, *QUANTIZED_NORMS, *ACTIVATIONS, "rope_cos_sin_cache"))}
+CUTE = ("FlashInfer, CuTe-DSL", cute_operations, (*NORMS, *QUANTIZED_NORMS))
 
 
 def cases(kept, families, only):
@@ -183,10 +203,23 @@ def axes_of(case, rows):
     return {axis: values.get(axis, rows) for axis in case.variable}
 
 
+def engine_of(args):
+    return CUTE if args.folder == "flashinfer" and not args.kernels else FOLDERS[args.folder]
+
+
+def clauses_of_cute(folder):
+    """By definition, what the patterns of CuTe-DSL's norms ask of the sizes: they leave others to it, which the solutions' "when" does not say."""
+    clauses = {}
+    for path in (folder / "patterns").glob("flashinfer-cute-*-dense-*.json"):
+        pattern = json.loads(path.read_text())
+        clauses[pattern["definition"]] = [clause for clause in pattern["where"] if set(re.findall(r"[a-z_]+", clause)) <= {"hidden_size", "batch_size"}]
+    return clauses
+
+
 def child(args, kept):
     import torch
     from graph_time import graph_us
-    _, make, families = FOLDERS[args.folder]
+    _, make, families = engine_of(args)
     operations = make(args.kernels)
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
@@ -218,7 +251,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.folder != "pytorch" and not args.kernels:
+    if args.folder in ("vllm", "sglang") and not args.kernels:
         parser.error(f"{args.folder} needs --kernels")
     folder = args.build.resolve() / "config" / args.folder
     kept, report = KeptTimes(folder), Report(f"op_times {args.folder}")
@@ -227,8 +260,14 @@ def main():
     command = [sys.executable, __file__, *sys.argv[1:]]
     alone, _ = run_side(command, {})
     ours, counted = run_side(command, {"LD_PRELOAD": str(folder.parent.parent / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(folder)})
-    engine, _, families = FOLDERS[args.folder]
+    engine, _, families = engine_of(args)
+    clauses = clauses_of_cute(folder) if engine == CUTE[0] else {}
     for case in cases(kept, families, args.only):
+        asked = clauses.get(case.name.replace(f"h{case.size}", "h{hidden_size}"), [])
+        rows_taken = [rows for rows in ROWS if all(evaluate(clause, {"hidden_size": case.size, "batch_size": rows}) for clause in asked)]
+        if not rows_taken:
+            report.skip(case.name, f"the pattern leaves it to {engine}")
+            continue
         if case.name in alone:
             report.skip(case.name, f"{engine} does not take it: {alone[case.name]}")
             continue
@@ -238,7 +277,7 @@ def main():
             if not counted[case.name, "hit"]:
                 problems.append("is not replaced")
                 continue
-            for rows in ROWS:
+            for rows in rows_taken:
                 axes = axes_of(case, rows)
                 if (case.name, rows) in ours and kept.solution_for(case.name, **axes):
                     us, his = ours[case.name, rows], alone[case.name, rows]
