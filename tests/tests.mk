@@ -70,10 +70,13 @@ $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 -include tests/driver/driver_tests.mk
 
 # `make test`: everything is built and every test run; corpora are replayed. What takes long has targets of its
-# own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
-TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
+# own: recorded, models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
+TEST_SCRIPTS := $(filter-out tests/model/% tests/conformance/recorded_test.sh,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -t 600 -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+.PHONY: recorded
+recorded: all $(REAPER) $(BUILD)/tests/conformance_tests ## the conformance suite while every launch is recorded
+	$(Q)BUILD=$(BUILD) tests/run.sh -t 600 tests/conformance/recorded_test.sh
 .PHONY: shadow-proof
 CHECKS ?= 10000000
 shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000

@@ -87,6 +87,9 @@ class JsonDocument {
 
   // Nodes are in the order of the text. Each member of an object is a key node and then a value.
   struct Node {
+    struct Text {
+      uint32_t at, length;  // in `text_`, between the quotes
+    };
     JsonKind kind;
     bool is_key;
     bool has_escapes;  // a string
@@ -97,9 +100,7 @@ class JsonDocument {
       bool boolean;
       int64_t integer;
       double floating;
-      struct {
-        uint32_t at, length;
-      } text;  // in `text_`, between the quotes
+      Text text;
     };
   };
 

@@ -16,8 +16,8 @@
 namespace fibshim::fuzz {
 namespace {
 
-constexpr char kTypes[] = "cCsSiIlLfdp";  // in ValueType's order: names of parameters
-constexpr size_t kTypeCount = sizeof kTypes - 1;
+constexpr char kTypeLetters[] = "cCsSiIlLfdp";  // in ValueType's order: names of parameters
+constexpr size_t kTypeCount = sizeof kTypeLetters - 1;
 constexpr int64_t kNumbers[] = {0, 1, -1, 2, 7, 4096, INT64_MAX, INT64_MIN};
 
 // The launch: every name of one letter means something.
@@ -37,9 +37,9 @@ class Names : public Scope {
       return Meaning{source, nullptr, nullptr};
     }
     if (name.size() != 1) return std::nullopt;
-    if (const char* const at = strchr(kTypes, name[0])) {
+    if (const char* const at = strchr(kTypeLetters, name[0])) {
       source.kind = Source::Kind::param;
-      source.index = static_cast<uint16_t>(at - kTypes);
+      source.index = static_cast<uint16_t>(at - kTypeLetters);
       source.type = static_cast<ValueType>(source.index);
       source.offset = source.index % 3;  // a field of a larger parameter
     } else if (name[0] >= 'x' && name[0] <= 'z') {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <map>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -34,9 +33,9 @@ struct EngineRun {
 };
 
 // Returns the run, which must have that exit code.
-inline EngineRun exits(int code, EngineRun run,
-                       const std::source_location& from = std::source_location::current()) {
-  (void)exits(code, run.process, from);
+inline EngineRun exits(int code, EngineRun run, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  (void)exits(code, run.process, file, line);
   return run;
 }
 

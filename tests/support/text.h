@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -22,9 +21,9 @@ inline testing::AssertionResult holds_text(std::string_view text, std::string_vi
 
 // Expects that exit code, and returns the result.
 template <class Result>
-Result exits(int code, Result result,
-             const std::source_location& from = std::source_location::current()) {
-  const testing::ScopedTrace trace(from.file_name(), static_cast<int>(from.line()), "called");
+Result exits(int code, Result result, const char* file = __builtin_FILE(),
+             int line = __builtin_LINE()) {
+  const testing::ScopedTrace trace(file, line, "called");
   EXPECT_EQ(result.exit_code, code) << result.out << result.err;
   return result;
 }
