@@ -56,6 +56,17 @@ for folder, (_, _, families) in operations.FOLDERS.items():
             problems.append(f"{folder}: of no size that is timed is there a solution of {case.name}")
     if found != set(families):
         problems.append(f"{folder}: operations without definitions: {set(families) - found}")
+# What the patterns of CuTe-DSL's norms leave to it: by definition, rows that they take and rows that they do not.
+of_cute = operations.clauses_of_cute(build / "config/flashinfer", None)
+for definition, size, taken, left in (("rmsnorm_h{hidden_size}", 4096, (1, 512, 2048), (1024,)), ("rmsnorm_h{hidden_size}", 128, (4096,), (1, 2048)),
+                                      ("gemma_rmsnorm_h{hidden_size}_fp16", 7168, (64,), (128,)),
+                                      ("fused_add_rmsnorm_h{hidden_size}", 4096, (1, 512, 4096), (513, 4095)),
+                                      ("fused_add_rmsnorm_h{hidden_size}", 7168, (256,), (257,)), ("fused_add_rmsnorm_h{hidden_size}", 1152, (384,), (385,)),
+                                      ("rmsnorm_quant_h{hidden_size}", 7168, (256,), (257, 16384)), ("rmsnorm_quant_h{hidden_size}", 1024, (), (1,)),
+                                      ("fused_add_rmsnorm_quant_h{hidden_size}_fp16", 5120, (256,), (512,))):
+    for rows in (*taken, *left):
+        if (rows in taken) != all(operations.evaluate(clause, {"hidden_size": size, "batch_size": rows}) for clause in of_cute[definition]):
+            problems.append(f"{definition} of {size} is to be {'taken' if rows in taken else 'left'} with {rows} rows")
 sums = names_of("sum_norm.py")
 for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)

@@ -3,11 +3,11 @@
 
   tests/gpu/op_times.py BUILD pytorch [--only DEFINITION,...] [--keep FILE] [--out FILE]
   tests/gpu/op_times.py BUILD vllm|sglang|flashinfer --kernels PATH [--only DEFINITION,...] [--keep FILE] [--out FILE]
-  tests/gpu/op_times.py BUILD flashinfer [--only DEFINITION,...] [--keep FILE] [--out FILE]
+  tests/gpu/op_times.py BUILD flashinfer [--heads N] [--only DEFINITION,...] [--keep FILE] [--out FILE]
 
 PATH: _C_stable_libtorch.abi3.so of vLLM's wheel, sgl_kernel/sm90/common_ops.abi3.so of sglang-kernel's, or the folder that FlashInfer's
 just-in-time compiler keeps its libraries in (cached_ops, with norm/norm.so and others), for which apache-tvm-ffi must be installed. Without
-PATH it is FlashInfer as installed, whose norms CuTe-DSL compiles while they are called.
+PATH it is FlashInfer as installed, whose norms CuTe-DSL compiles while they are called; with --heads those of the heads of query and key, so many a token.
 Each side is a process. Every definition that an operation here is for must be replaced, and where a solution's "when" holds it may not be slower
 than what it replaces. What they compute is for kernels.py to say.
 """
@@ -166,6 +166,21 @@ def flashinfer_operations(libraries):
             **{name: activation(getattr(load(name), name), True) for name in ACTIVATIONS}}
 
 
+def cute_head_operations(heads):
+    """Rows are the heads of tokens."""
+    import torch
+    from flashinfer import norm
+
+    def of_heads(function):
+        def make(x):
+            x = x.view(-1, heads, x.shape[-1])
+            y, weight = torch.empty_like(x), torch.ones_like(x[0, 0])
+            return lambda: function(x, weight, EPS, out=y, enable_pdl=True), 2 * x.nbytes
+        return on_rows(make)
+
+    return {"rmsnorm": of_heads(norm.rmsnorm), "gemma_rmsnorm": of_heads(norm.gemma_rmsnorm)}
+
+
 def cute_operations(_):
     from flashinfer import norm
     into = lambda function: lambda y, x, weight, eps, pdl: function(x, weight, eps, out=y, enable_pdl=pdl)
@@ -184,6 +199,8 @@ FOLDERS = {"pytorch": ("PyTorch", pytorch_operations, ("rmsnorm", "layernorm", "
            "sglang": ("sgl-kernel", sglang_operations, (*NORMS, *ACTIVATIONS, "rope_cos_sin_cache")),
            "flashinfer": ("FlashInfer", flashinfer_operations, (*NORMS, *QUANTIZED_NORMS, *ACTIVATIONS, "rope_cos_sin_cache"))}
 CUTE = ("FlashInfer, CuTe-DSL", cute_operations, (*NORMS, *QUANTIZED_NORMS))
+CUTE_HEADS = ("FlashInfer, CuTe-DSL, heads", cute_head_operations, ("rmsnorm", "gemma_rmsnorm"))
+HEAD_SIZES = (64, 128, 256, 512)
 
 
 def cases(kept, families, only):
@@ -203,14 +220,24 @@ def axes_of(case, rows):
     return {axis: values.get(axis, rows) for axis in case.variable}
 
 
+def cases_of(args, kept, families):
+    return (case for case in cases(kept, families, args.only) if not args.heads or case.size in HEAD_SIZES)
+
+
+def rows_of(args):
+    return [rows for rows in ROWS if not args.heads or rows % args.heads == 0]
+
+
 def engine_of(args):
+    if args.heads:
+        return CUTE_HEADS
     return CUTE if args.folder == "flashinfer" and not args.kernels else FOLDERS[args.folder]
 
 
-def clauses_of_cute(folder):
+def clauses_of_cute(folder, heads):
     """By definition, what the patterns of CuTe-DSL's norms ask of the sizes: they leave others to it, which the solutions' "when" does not say."""
     clauses = {}
-    for path in (folder / "patterns").glob("flashinfer-cute-*-dense-*.json"):
+    for path in (folder / "patterns").glob(f"flashinfer-cute-*{'qk-rmsnorm' if heads else '-dense'}-*.json"):
         pattern = json.loads(path.read_text())
         clauses[pattern["definition"]] = [clause for clause in pattern["where"] if set(re.findall(r"[a-z_]+", clause)) <= {"hidden_size", "batch_size"}]
     return clauses
@@ -220,15 +247,15 @@ def child(args, kept):
     import torch
     from graph_time import graph_us
     _, make, families = engine_of(args)
-    operations = make(args.kernels)
+    operations = make(args.heads or args.kernels)
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
         warm @ warm
     out = {}
-    for case in cases(kept, families, args.only):
+    for case in cases_of(args, kept, families):
         case.dtype = getattr(torch, DTYPES[case.type])
         elements = case.size * (case.heads if len(case.variable) > 1 else 1)
-        for rows in ROWS:
+        for rows in rows_of(args):
             if rows * elements * torch.empty(0, dtype=case.dtype).element_size() > MOST_BYTES:
                 continue
             calls = [operations[case.family](case, rows) for _ in range(PLACES)]
@@ -246,6 +273,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("folder", choices=FOLDERS)
     parser.add_argument("--kernels", type=pathlib.Path)
+    parser.add_argument("--heads", type=int, metavar="N")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="DEFINITION,...")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/FOLDER`")
     parser.add_argument("--out", type=pathlib.Path)
@@ -253,6 +281,8 @@ def main():
     args = parser.parse_args()
     if args.folder in ("vllm", "sglang") and not args.kernels:
         parser.error(f"{args.folder} needs --kernels")
+    if args.heads and (args.folder != "flashinfer" or args.kernels):
+        parser.error("--heads is for FlashInfer as installed")
     folder = args.build.resolve() / "config" / args.folder
     kept, report = KeptTimes(folder), Report(f"op_times {args.folder}")
     if args.child:
@@ -261,10 +291,10 @@ def main():
     alone, _ = run_side(command, {})
     ours, counted = run_side(command, {"LD_PRELOAD": str(folder.parent.parent / "lib/libfibshim.so"), "FIBSHIM_CONFIG": str(folder)})
     engine, _, families = engine_of(args)
-    clauses = clauses_of_cute(folder) if engine == CUTE[0] else {}
-    for case in cases(kept, families, args.only):
+    clauses = clauses_of_cute(folder, args.heads) if engine in (CUTE[0], CUTE_HEADS[0]) else {}
+    for case in cases_of(args, kept, families):
         asked = clauses.get(case.name.replace(f"h{case.size}", "h{hidden_size}"), [])
-        rows_taken = [rows for rows in ROWS if all(evaluate(clause, {"hidden_size": case.size, "batch_size": rows}) for clause in asked)]
+        rows_taken = [rows for rows in rows_of(args) if all(evaluate(clause, {"hidden_size": case.size, "batch_size": rows}) for clause in asked)]
         if not rows_taken:
             report.skip(case.name, f"the pattern leaves it to {engine}")
             continue
