@@ -15,8 +15,8 @@ CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections 
 # GCC spends a tenth of its time on collecting its garbage, of which there is less than a gigabyte.
 CXXFLAGS += $(if $(findstring clang,$(COMPILER)),,--param ggc-min-heapsize=1000000)
 DEPFLAGS  = -MMD -MP
-# clang takes half of the time that g++ does for what is not optimised, which most tests are not.
-QUICK_CXX := $(or $(shell command -v clang++-14 clang++ | head -n 1),$(CXX))
+# clang takes half of the time that g++ does for what is not optimised, as most tests. CXX='ccache g++' is all that compiles then.
+QUICK_CXX := $(or $(if $(subst g++,,$(CXX)),,$(shell command -v clang++-14)),$(CXX))
 COMPILER   = $(if $(filter -O0,$(if $(SANITIZE),,$(ROOM_FLAGS))),$(QUICK_CXX),$(CXX))
 
 # SANITIZE=address,undefined (or thread): a build with that sanitizer. The runtimes go in statically, as
