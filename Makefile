@@ -16,7 +16,7 @@ CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections 
 CXXFLAGS += $(if $(findstring clang,$(COMPILER)),,--param ggc-min-heapsize=1000000)
 DEPFLAGS  = -MMD -MP
 # clang takes half of the time that g++ does for what is not optimised, as most tests. CXX='ccache g++' is all that compiles then.
-QUICK_CXX := $(or $(if $(subst g++,,$(CXX)),,$(shell command -v clang++-14)),$(CXX))
+QUICK_CXX  = $(or $(if $(subst g++,,$(CXX)),,$(CLANG)),$(CXX))
 COMPILER   = $(if $(filter -O0,$(if $(SANITIZE),,$(ROOM_FLAGS))),$(QUICK_CXX),$(CXX))
 
 # SANITIZE=address,undefined (or thread): a build with that sanitizer. The runtimes go in statically, as
@@ -47,7 +47,7 @@ endif
 all: ## build the shim, the loader, the CLI and the config folders (the default)
 
 # Packages that the build needs. Looked for once; a missing one is installed, saying what runs. The
-# file names the CUDA toolkit to use. It is included, so that make starts over when it has been made:
+# file names the CUDA toolkit to use, and clang. It is included, so that make starts over when it has been made:
 # every other rule may rely on what it installs. Goals that build nothing install nothing.
 SETUP := $(BUILD)/setup.mk
 $(SETUP): tools/setup/packages.sh

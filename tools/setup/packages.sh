@@ -5,7 +5,8 @@
 #
 #   GROUP      build: compilers and libraries; test: programs of some tests; bench: Google Benchmark, gnuplot;
 #              fuzz: clang with libFuzzer; format: clang-format; lint: clang-tidy
-#   DONE_FILE  written when all is installed; for the group `build`, a makefile that names the toolkit
+#   DONE_FILE  written when all is installed; for the group `build`, a makefile that names the toolkit, and clang if there is
+#              one that reads this machine's C++ library
 #
 # Uses the machine's CUDA compiler if it has one (nvcc 12.8 or later, for sm_100; or CUDA_HOME); else
 # installs NVIDIA's Python wheels into BUILD_DIR/cuda.
@@ -159,8 +160,12 @@ if [ "$group" = build ] && [ -z "$toolkit" ]; then
 fi
 
 if [ "$group" = build ]; then
-  printf '# Written by tools/setup/packages.sh.\nCUDA_HOME := %s\nPACKAGES := %s\n' "$(cd "$toolkit" && pwd)" \
-    "$(cd "$build" && pwd)/packages" >"$done_file.tmp"
+  # An older clang does not read the C++ library of every newer g++.
+  clang=$(command -v clang++-14 || true)
+  [ -z "$clang" ] || printf '#include <%s>\n' chrono filesystem ranges gtest/gtest.h nlohmann/json.hpp |
+    "$clang" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null || clang=
+  printf '# Written by tools/setup/packages.sh.\nCUDA_HOME := %s\nPACKAGES := %s\nCLANG := %s\n' "$(cd "$toolkit" && pwd)" \
+    "$(cd "$build" && pwd)/packages" "$clang" >"$done_file.tmp"
 else
   : >"$done_file.tmp"
 fi
