@@ -67,6 +67,10 @@ for definition, size, taken, left in (("rmsnorm_h{hidden_size}", 4096, (1, 512, 
     for rows in (*taken, *left):
         if (rows in taken) != all(operations.evaluate(clause, {"hidden_size": size, "batch_size": rows}) for clause in of_cute[definition]):
             problems.append(f"{definition} of {size} is to be {'taken' if rows in taken else 'left'} with {rows} rows")
+of_heads, = operations.clauses_of_cute(build / "config/flashinfer", 8)["rmsnorm_h{hidden_size}"]
+for size, rows, is_taken in ((128, 4096, True), (128, 4095, False), (512, 16384, False)):
+    if operations.evaluate(of_heads, {"hidden_size": size, "batch_size": rows}) != is_taken:
+        problems.append(f"norms of heads of {size} with {rows} rows")
 sums = names_of("sum_norm.py")
 for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)

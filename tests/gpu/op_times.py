@@ -235,7 +235,7 @@ def engine_of(args):
 
 
 def clauses_of_cute(folder, heads):
-    """By definition, what the patterns of CuTe-DSL's norms ask of the sizes: they leave others to it, which the solutions' "when" does not say."""
+    """By definition, the clauses on sizes in the "where" of the patterns of CuTe-DSL's norms. Sizes that these leave to CuTe-DSL are not judged here."""
     clauses = {}
     for path in (folder / "patterns").glob(f"flashinfer-cute-*{'qk-rmsnorm' if heads else '-dense'}-*.json"):
         pattern = json.loads(path.read_text())
