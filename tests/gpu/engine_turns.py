@@ -85,8 +85,20 @@ def compare_tokens(own, ours):
     return distances, leads
 
 
-def report(engine, mode, result, totals, ours, known, first_phase, layers, is_apart=False, kernels=0):
-    """Prints what the two ways say, with PASS and FAIL. README's rows."""
+def distances_of(own, ours):
+    """Distances of the log probabilities of prompts, and of decoded tokens as compare_tokens tells them."""
+    return [abs(a - b) for x, y in zip(own["logprobs"], ours["logprobs"]) for a, b in zip(x, y)], *compare_tokens(own["decoded"], ours["decoded"])
+
+
+def say_distances(prompts, decoded, leads, sequences):
+    return (f"log probabilities of prompts differ by {statistics.mean(prompts):.4f} in the mean, {max(prompts):.3f} at most, of {len(prompts)}; "
+            f"of {len(decoded)} decoded tokens by {statistics.mean(decoded):.4f}, {max(decoded):.3f} at most; {len(leads)} of {sequences} sequences "
+            f"part, where the first's token led by {max(leads, default=0):.4f} at most")
+
+
+def report(engine, mode, result, totals, ours, known, first_phase, layers, is_apart=False, kernels=0, between_own=None):
+    """Prints what the two ways say, with PASS and FAIL. README's rows. between_own: the distances_of two modes of the engine without the
+    folders, than which ours may not be further."""
     off, on, rows = result["--off"], result["--on"], []
     for way, side in (("off", off), ("on", on)):
         last = side["moves"][-1]
@@ -114,14 +126,13 @@ def report(engine, mode, result, totals, ours, known, first_phase, layers, is_ap
         rows.append(shares.readme_row(mode, layers, phase, seen, replaced, off[phase]["tokens_per_s"], on[phase]["tokens_per_s"]))
         for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:kernels]:
             print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
-    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
-    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
-    mean = statistics.mean(distances)
-    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
-          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
-          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
-          f"engine's token led by {max(leads, default=0):.4f} at most")
-    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
+    distances, of_decoded, leads = distances_of(off, on)
+    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; {say_distances(distances, of_decoded, leads, len(on['decoded']))}")
+    limits = (0.1, 0.1)
+    if between_own:
+        limits = (statistics.mean(between_own[0]), max(0.1, 1.5 * statistics.mean(between_own[1])))
+        print(f"{mode}: {engine}'s own two modes: {say_distances(*between_own, len(on['decoded']))}")
+    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and statistics.mean(distances) < limits[0] and statistics.mean(of_decoded) < limits[1]
                and max(leads, default=0) <= 2 * max(of_decoded))
     print(f"{'PASS' if is_fine else 'FAIL'} {engine}.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
     return rows

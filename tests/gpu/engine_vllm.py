@@ -3,14 +3,15 @@
 
   tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--model NAME | --experts N] [--tensor-parallel N] [--rounds N] [--tokens N] [--batches N,...] [--contexts N,...] [--option NAME=VALUE ...] [--apart | --record]
 
-One process, or with --tensor-parallel the ranks of a job, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
-and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
-probabilities and decoded tokens lie from the engine's own; which families of kernels are not known, of which norms, activations, RoPE
-and KV writes must be; and at the end README's table, with --both of default mode and of eager. --apart: also a process without the shim. --record: the
-second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
-a first one and a third, without the shim. Weights are random:
-kernels, shapes and times are the engine's own, the text is not. --experts: a Mixtral of so many, of which a token takes two. --option: one of
-vLLM's own, such as async_scheduling=false.
+One process, or with --tensor-parallel the ranks of a job, moved by `fibshim swap --off` and `--on` between rounds, so that its captured
+graphs run the engine's kernels and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels
+take, and how far log probabilities and decoded tokens lie from the engine's own; which families of kernels are not known, of which
+norms, activations, RoPE and KV writes must be; and at the end README's table. --both: default mode and eager, and in neither may log
+probabilities be further from the engine's own than its two modes are from each other. --apart: also a process without the shim.
+--record: the second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the
+profiler tells of a first one and a third, without the shim. Weights are random: kernels, shapes and times are the engine's own, the
+text is not. --experts: a Mixtral of so many, of which a token takes two. --option: one of vLLM's own, such as
+async_scheduling=false.
 
 --contexts: sequences that end at these lengths, instead of prompts of 32 tokens. They are prefilled once, and vLLM's prefix cache holds them
 for all rounds, so that what is timed is decoding alone.
@@ -32,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines
 import engine_models
 import engine_turns
 import shares
-from engine_turns import compare_tokens, move, phase_of  # the first also for vllm_shadow.py
+from engine_turns import distances_of, move, phase_of  # the first also for vllm_shadow.py
 from known_kernels import is_known, normal
 
 DECODED_IN_CONTEXT = 64
@@ -215,9 +216,8 @@ def kernel_libraries():
             for path in sorted(pathlib.Path(place).glob(glob))]
 
 
-def run_mode(args, build, folders, ours, known):
-    """Prints what a mode does; which engine and GPU that was, and its rows of README's table."""
-    mode = "eager" if args.eager else "default"
+def run_mode(args, build, folders, mode):
+    """What the turns of a mode said, and the counts of its launches."""
     with tempfile.TemporaryDirectory() as stats:
         result = turn(args, build, {"FIBSHIM_STATS_DIR": stats, "FIBSHIM_JOB": "engine_vllm"},
                       [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
@@ -231,9 +231,7 @@ def run_mode(args, build, folders, ours, known):
             print(f"{'FAIL' if done.returncode else 'PASS'} vllm.{mode}.ranks: run the same kernels" + (f":\n{done.stdout}" if done.returncode else ""))
     if args.apart:
         result.update(turn(args, build, {}, []))
-    rows = engine_turns.report("vllm", mode, result, json.loads(text)["totals"], ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
-                               args.apart, args.kernels)
-    return result["about"], rows
+    return result, json.loads(text)["totals"]
 
 
 def main():
@@ -271,11 +269,15 @@ def main():
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     known = is_known(build / "bin/fibshim", folders, kernel_libraries())
-    rows = []
+    modes = {}
     for args.eager in (False, True) if args.both else (args.eager,):
-        about, of_mode = run_mode(args, build, folders, ours, known)
-        rows += of_mode
-    print(shares.readme_head(**about), *rows, sep="\n")
+        mode = "eager" if args.eager else "default"
+        modes[mode] = run_mode(args, build, folders, mode)
+    between_own = distances_of(modes["default"][0]["--off"], modes["eager"][0]["--off"]) if args.both else None
+    rows = [row for mode, (result, totals) in modes.items()
+            for row in engine_turns.report("vllm", mode, result, totals, ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
+                                           args.apart, args.kernels, between_own)]
+    print(shares.readme_head(**next(iter(modes.values()))[0]["about"]), *rows, sep="\n")
     return 0
 
 

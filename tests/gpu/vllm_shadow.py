@@ -119,8 +119,7 @@ def compare(engine, args, out):
 
 
 def apart(own, other):
-    distances = [abs(a - b) for x, y in zip(own["logprobs"], other["logprobs"]) for a, b in zip(x, y)]
-    decoded, leads = engine_vllm.compare_tokens(own["decoded"], other["decoded"])
+    distances, decoded, leads = engine_vllm.distances_of(own, other)
     return {"mean": statistics.mean(distances), "largest": max(distances), "decoded": statistics.mean(decoded or [0]),
             "largest_decoded": max(decoded, default=0), "parted": len(leads), "lead": max(leads, default=0),
             "unlike_from": sorted(next((i for i, (a, b) in enumerate(zip(x, y)) if a != b), -1)
