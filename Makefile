@@ -107,7 +107,7 @@ all: $(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDE
 help: ## this list
 	@printf 'make targets:\n'
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 18
-	@printf 'settings: V=1 whole commands; BUILD=dir; DESTDIR= PREFIX=%s for install\n' '$(PREFIX)'
+	@printf 'settings: V=1 whole commands; BUILD=dir; KERNEL_SMS="80 90 100" the GPUs that kernels are compiled for; DESTDIR= PREFIX=%s for install\n' '$(PREFIX)'
 
 clean: ## remove what was built, but for downloaded packages
 	$(Q)find $(BUILD) -mindepth 1 -maxdepth 1 ! -name cuda ! -name packages ! -name 'setup*' -exec rm -rf {} +

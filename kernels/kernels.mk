@@ -1,7 +1,13 @@
 # The curated kernels: build/kernels/<family>/<family>.sm_<SM>.cubin. Each family is one .cu file,
 # compiled once per SM into one image with all of its sizes and types.
 
-KERNEL_SMS              := 80 90 100
+# `make test` alone compiles for Hopper, and keeps those for other GPUs that are there up to date; `make` compiles for all.
+ifndef KERNEL_SMS
+KERNEL_SMS := $(if $(filter-out test,$(or $(MAKECMDGOALS),all)),80 90 100,90 $(patsubst $(BUILD)/kernels/rope/rope.sm_%.cubin,%,$(wildcard $(BUILD)/kernels/rope/rope.sm_[18]*0.cubin)))
+endif
+KERNEL_SMS_layernorm    := 80 90 100  # tests run them on a simulated GPU of another kind
+KERNEL_SMS_rmsnorm      := 80 90 100
+KERNEL_SMS_softmax      := 80 90 100
 KERNEL_SMS_gemm         := 90  # measured only there, and needs 227 KB of shared memory
 KERNEL_SMS_gemm_wide    := 90
 KERNEL_ARCH_gemm_wide   := a  # its warpgroup instructions exist only on Hopper

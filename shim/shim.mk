@@ -25,8 +25,10 @@ $(BUILD)/obj/shim/shadow/compare_image.o: $(BUILD)/obj/shim/shadow/compare.fatbi
 	$(Q)printf '.section .rodata\n.balign 64\n.global fibshim_compare_image\n.hidden fibshim_compare_image\nfibshim_compare_image:\n.incbin "%s"\n.section .note.GNU-stack,"",%%progbits\n' $< | \
 	  $(CC) -c -x assembler - -o $@
 
-$(SHIM_OBJ) $(RECORD_OBJ) $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o): ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-  -ftls-model=initial-exec
+SHIM_FLAGS := -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec
+SHIM_CC_OBJ := $(SHIM_OBJ) $(RECORD_OBJ) $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o)
+$(SHIM_CC_OBJ): ROOM_FLAGS = $(SHIM_FLAGS)
+$(eval $(call precompiled,shim/base/precompiled.h,$(sort $(SHIM_CC_OBJ)),$(SHIM_FLAGS)))
 
 # The exported names come from the hook table, so the version script is made from it.
 $(BUILD)/obj/shim/exports.map: shim/driver/hook_table.h

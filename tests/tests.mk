@@ -18,6 +18,21 @@ HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost 
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
 TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0 -fno-function-sections -fno-data-sections)
 
+# As `precompiled` in the Makefile, for clang, of which one header fits all tests.
+TEST_HEADERS := $(BUILD)/obj/tests/support/precompiled.pch
+$(TEST_HEADERS): ROOM_FLAGS = $(TEST_FLAGS)
+$(TEST_HEADERS): tests/support/precompiled.h tests/tests.mk | $(SETUP)
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(COMPILER) $(CPPFLAGS) $(CXXFLAGS) $(ROOM_FLAGS) $(DEPFLAGS) -fpch-instantiate-templates -x c++-header $< -o $@
+# $(1) objects of tests
+define with_test_headers
+ifeq ($(findstring clang,$(QUICK_CXX))$(findstring ccache,$(QUICK_CXX))$(SANITIZE),clang)
+$(1): $(TEST_HEADERS)
+$(1): private CPPFLAGS += -include-pch $(TEST_HEADERS)
+endif
+endef
+
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
 # A sanitized build gets the plain libraries, and the same program runs its command: see `asan`.
 TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
@@ -29,6 +44,7 @@ SHIM_TEST_OBJ   := $(call batches,tests/shim,$(SHIM_TEST_SRC))
 PLAN_TEST_OBJ   := $(call batches,tests/plan,$(filter-out %/rewrite_rules_test.cc,$(PLAN_TEST_SRC))) $(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o
 $(SHIM_TEST_OBJ) $(filter-out %/rewrite_rules_test.o,$(PLAN_TEST_OBJ)) $(call TEST_OBJ,$(wildcard tests/support/*.cc)): ROOM_FLAGS = $(TEST_FLAGS)
 $(TOOLS_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
+$(eval $(call with_test_headers,$(SHIM_TEST_OBJ) $(TOOLS_TEST_OBJ) $(filter-out %/rewrite_rules_test.o,$(PLAN_TEST_OBJ))))
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 $(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
@@ -73,7 +89,7 @@ $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 # own: recorded, models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/% tests/conformance/recorded_test.sh,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -t 600 -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' KERNEL_SMS='$(KERNEL_SMS)' tests/run.sh -t 600 -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 .PHONY: recorded
 recorded: all $(REAPER) $(BUILD)/tests/conformance_tests ## the conformance suite while every launch is recorded
 	$(Q)BUILD=$(BUILD) tests/run.sh -t 600 tests/conformance/recorded_test.sh

@@ -25,15 +25,13 @@ FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/incl
 # tests/layers reads from the debug information which file a symbol of a batch is of; the program itself has none.
 CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g1
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
-# The judge reads and writes each element of a tensor.
-JUDGE_PARTS := $(filter $(JUDGE_BUILD)/obj/tools/judge/%,$(CLI_OBJ))
-$(JUDGE_PARTS): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
-IMAGE_OBJ := $(IMAGE_SRC:%.cc=$(BUILD)/obj/%.o)
-$(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
+# The elements of a tensor are read and written one by one.
+HOT_OBJ := $(IMAGE_SRC:%.cc=$(BUILD)/obj/%.o) $(JUDGE_BUILD)/obj/tools/judge/element_types.o
+$(HOT_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
 # A precompiled header works only for objects that are compiled with the same flags.
 WITH_JSON := $(CLI_BATCHES) $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' $(ALONE_SRC)))
-$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(JUDGE_PARTS) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
-$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(JUDGE_PARTS) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
+$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(HOT_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
+$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(HOT_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: private CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 
 # schema.o contains the schemas.

@@ -151,6 +151,7 @@ CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs
 # ---- the tests
 
 $(CONFORM_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
+$(eval $(call with_test_headers,$(CONFORM_TEST_OBJ)))
 
 $(CONFORM_TESTS): $(CONFORM_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
 	$(call say,LINK,$@)

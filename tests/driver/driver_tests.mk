@@ -14,7 +14,9 @@ SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
 SIM_OBJ      := $(call batches,tests/driver,$(SIM_SRC))
 CONTRACT_OBJ := $(call batches,tests/driver/contract,$(CONTRACT_SRC))
+$(SIM_OBJ): ROOM_FLAGS = $(if $(SANITIZE),,-O1 -g0)
 $(CONTRACT_OBJ): ROOM_FLAGS = $(TEST_FLAGS)
+$(eval $(call with_test_headers,$(CONTRACT_OBJ)))
 
 SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
   -static-libstdc++ -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl

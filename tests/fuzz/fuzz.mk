@@ -45,6 +45,7 @@ else
 # What the targets read, as the libraries and the CLI have it.
 FUZZ_OBJ := $(call batches,tests/fuzz,$(FUZZ_NAMES:%=tests/fuzz/%_fuzz.cc) tests/fuzz/replay_test.cc)
 $(FUZZ_OBJ): ROOM_FLAGS = $(TEST_FLAGS) $(FMT_FLAGS) -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
+$(eval $(call with_test_headers,$(FUZZ_OBJ)))
 $(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(CLI_OBJ)) $(PLAN_OBJ) $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc))
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D)

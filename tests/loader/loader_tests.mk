@@ -46,4 +46,5 @@ $(eval $(call loader_test_image,only_sm_90.fatbin,-fatbin -compress-mode=size -X
 $(eval $(call loader_test_image,compressed.fatbin,-fatbin -compress-mode=size $(SM90_AND_PTX)))
 
 $(LOADER_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'
+$(eval $(call with_test_headers,$(LOADER_TEST_OBJ)))
 $(BUILD)/tests/loader_tests: $(LOADER_TEST_DATA)

@@ -7,6 +7,7 @@ JUDGED_CUBIN   := $(BUILD)/tests/data/judged_kernels.sm_90.cubin
 JUDGED_HOST    := $(BUILD)/tests/data/libjudged_kernels.so
 
 $(JUDGE_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) $(FMT_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
+$(eval $(call with_test_headers,$(JUDGE_TEST_OBJ)))
 
 $(JUDGED_CUBIN): tests/tools/judge/judged_kernels.cu | $(SETUP)
 	$(call say,NVCC,$@)
