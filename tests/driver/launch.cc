@@ -128,18 +128,10 @@ CUresult launch_ex(Api api, bool is_ptsz, const CUlaunchConfig* config, CUfuncti
     const CUresult error = enter(api);
     return error != CUDA_SUCCESS ? error : CUDA_ERROR_INVALID_VALUE;
   }
-  return launch_call(Call{api,
-                          is_ptsz,
-                          function,
-                          {config->gridDimX, config->gridDimY, config->gridDimZ},
-                          {config->blockDimX, config->blockDimY, config->blockDimZ},
-                          config->sharedMemBytes,
-                          config->hStream,
-                          params,
-                          extra,
-                          false,
-                          config->attrs,
-                          config->numAttrs});
+  return launch_call(
+      Call(api, is_ptsz, function, {config->gridDimX, config->gridDimY, config->gridDimZ},
+           {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
+           config->hStream, params, extra, false, config->attrs, config->numAttrs));
 }
 
 // For cuLaunch, cuLaunchGrid and cuLaunchGridAsync: block shape and arguments were set on the
@@ -156,16 +148,9 @@ CUresult launch_legacy(Api api, CUfunction handle, int width, int height, CUstre
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &size, CU_LAUNCH_PARAM_END};
   const uint32_t* block = function->legacy_block;
-  return launch_call(Call{api,
-                          false,
-                          handle,
-                          {static_cast<uint32_t>(width), static_cast<uint32_t>(height), 1},
-                          {block[0], block[1], block[2]},
-                          function->legacy_shared_mem,
-                          stream,
-                          nullptr,
-                          extra,
-                          false});
+  return launch_call(Call(
+      api, false, handle, {static_cast<uint32_t>(width), static_cast<uint32_t>(height), 1},
+      {block[0], block[1], block[2]}, function->legacy_shared_mem, stream, nullptr, extra, false));
 }
 
 CUresult set_legacy_param(CUfunction handle, int offset, const void* data, size_t size) {
@@ -441,16 +426,9 @@ void simcuda_observe(void (*observe)(const SimcudaLaunch* launch)) {
   CUresult name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,    \
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem, \
                 CUstream stream, void** params extra_parameter) {                          \
-    return launch_call(Call{Api::name,                                                     \
-                            is_ptsz,                                                       \
-                            function,                                                      \
-                            {grid_x, grid_y, grid_z},                                      \
-                            {block_x, block_y, block_z},                                   \
-                            shared_mem,                                                    \
-                            stream,                                                        \
-                            params,                                                        \
-                            extra_argument,                                                \
-                            is_cooperative});                                              \
+    return launch_call(Call(Api::name, is_ptsz, function, {grid_x, grid_y, grid_z},        \
+                            {block_x, block_y, block_z}, shared_mem, stream, params,       \
+                            extra_argument, is_cooperative));                              \
   }
 #define WITH_EXTRA , void** extra
 #define WITHOUT_EXTRA
@@ -480,16 +458,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsi
     ThreadState& thread = thread_state();
     const ContextRef before = thread.current;
     thread.current = {stream->context, stream->context->generation};
-    const CUresult error = launch_call(Call{Api::cuLaunchCooperativeKernelMultiDevice,
-                                            false,
-                                            one.function,
-                                            {one.gridDimX, one.gridDimY, one.gridDimZ},
-                                            {one.blockDimX, one.blockDimY, one.blockDimZ},
-                                            one.sharedMemBytes,
-                                            one.hStream,
-                                            one.kernelParams,
-                                            nullptr,
-                                            true});
+    const CUresult error = launch_call(Call(
+        Api::cuLaunchCooperativeKernelMultiDevice, false, one.function,
+        {one.gridDimX, one.gridDimY, one.gridDimZ}, {one.blockDimX, one.blockDimY, one.blockDimZ},
+        one.sharedMemBytes, one.hStream, one.kernelParams, nullptr, true));
     thread.current = before;
     if (error != CUDA_SUCCESS) return error;
   }
