@@ -58,25 +58,24 @@ expect("`--enforce-eager`, 8 layers: prefill | 0 %, 100 % |" in shares.readme_ro
 
 
 # All that is printed of a mode, of what its processes would have told.
-def told(kernels, graphs):
+def told(kernels, graphs, moved):
     phase = {"tokens_per_s": 100.0, "all": [99.0, 100.0, 101.0, 100.0], "host_share": 0.99, "kernels": kernels}
     return {"moves": [{"graphs_moved": graphs, "graphs_kept": 0}], "decode, batch 1": phase, "prefill": phase,
-            "logprobs": [[-1.0, -2.0]], "decoded": [[[5, -0.1, -0.2]], [[7, -0.1, -0.2], [8, -0.3, -0.4]]]}
+            "logprobs": [[-1.0 + moved, -2.0]], "decoded": [[[5, -0.1, -0.2]], [[7, -0.1, -0.2], [8, -0.3, -0.4]]]}
 
 
-def printed(profile, returncode=0, **more):
+def printed(profile, returncode=0, apart_by=0.0, **more):
     ours = "fibshim_kernel"
-    # As it comes from another process.
-    side = json.loads(json.dumps({"--off": told(profile, 3), "--on": told({**profile, ours: 5.0}, 3),
-                                  "about": {"engine": "vLLM 0.25.0", "gpu": "NVIDIA H200"}}))
-    engine_vllm.turn = lambda *_: side
+    # As it comes from another process. The mean is of two log probabilities, of which one moves.
+    engine_vllm.turn = lambda args, *_: json.loads(json.dumps({
+        "--off": told(profile, 3, 0.1 * args.eager), "--on": told({**profile, ours: 5.0}, 3, 0.1 * args.eager + 2 * apart_by),
+        "about": {"engine": "vLLM 0.25.0", "gpu": "NVIDIA H200"}}))
     stats = types.SimpleNamespace(returncode=returncode, stdout='{"totals": {"hit": 3, "error": 0}}')
     engine_vllm.subprocess = types.SimpleNamespace(run=lambda *_, **__: stats, PIPE=None)
-    args = types.SimpleNamespace(**{"eager": False, "kernels": 3, "apart": False, "batches": [1], "contexts": [], "layers": 32, "tensor_parallel": 1, **more})
+    args = types.SimpleNamespace(**{"eager": False, "both": False, "kernels": 3, "apart": False, "batches": [1], "contexts": [], "layers": 32, "tensor_parallel": 1, **more})
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        about, rows = engine_vllm.run_mode(args, build, folders, {ours}, known)
-        print(shares.readme_head(**about), *rows, sep="\n")
+        engine_vllm.report_modes(args, build, folders, {ours}, known)
     return text.getvalue()
 
 
@@ -89,5 +88,11 @@ expect("FAIL vllm.default.decode1: kernels of the folder ran" not in fine, "hits
 expect(".ranks: " not in fine and "PASS vllm.default.ranks: " in printed(profile, tensor_parallel=2), "ranks are compared where there are several")
 expect("FAIL vllm.default.ranks: " in printed(profile, returncode=1, tensor_parallel=2), "ranks that differ fail")
 printed({})  # an empty profile is not the end of the run
+# Eager, vLLM's own log probabilities are 0.05 from those in default mode.
+expect("PASS vllm.default: " in printed(profile, apart_by=0.09), "less than 0.1 apart")
+expect("FAIL vllm.default: " in printed(profile, apart_by=0.11), "more than 0.1 apart")
+for apart_by, expected in ((0.04, "PASS"), (0.06, "FAIL")):
+    both = printed(profile, both=True, apart_by=apart_by)
+    expect(both.count(f"{expected} vllm.default: ") == both.count(f"{expected} vllm.eager: ") == 1, f"{apart_by} apart in two modes:\n{both}")
 sys.exit("\n".join(problems) or 0)
 END

@@ -234,6 +234,19 @@ def run_mode(args, build, folders, mode):
     return result, json.loads(text)["totals"]
 
 
+def report_modes(args, build, folders, ours, known):
+    """Runs the modes and prints what they do, and README's table."""
+    modes = {}
+    for args.eager in (False, True) if args.both else (args.eager,):
+        mode = "eager" if args.eager else "default"
+        modes[mode] = run_mode(args, build, folders, mode)
+    between_own = distances_of(modes["default"][0]["--off"], modes["eager"][0]["--off"]) if args.both else None
+    rows = [row for mode, (result, totals) in modes.items()
+            for row in engine_turns.report("vllm", mode, result, totals, ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
+                                           args.apart, args.kernels, between_own)]
+    print(shares.readme_head(**next(iter(modes.values()))[0]["about"]), *rows, sep="\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -269,15 +282,7 @@ def main():
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     known = is_known(build / "bin/fibshim", folders, kernel_libraries())
-    modes = {}
-    for args.eager in (False, True) if args.both else (args.eager,):
-        mode = "eager" if args.eager else "default"
-        modes[mode] = run_mode(args, build, folders, mode)
-    between_own = distances_of(modes["default"][0]["--off"], modes["eager"][0]["--off"]) if args.both else None
-    rows = [row for mode, (result, totals) in modes.items()
-            for row in engine_turns.report("vllm", mode, result, totals, ours, known, phase_of(args.batches[0], *args.contexts[:1]), args.layers,
-                                           args.apart, args.kernels, between_own)]
-    print(shares.readme_head(**next(iter(modes.values()))[0]["about"]), *rows, sep="\n")
+    report_modes(args, build, folders, ours, known)
     return 0
 
 

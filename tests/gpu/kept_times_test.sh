@@ -125,7 +125,9 @@ with tempfile.TemporaryDirectory() as work:
     words = [here / "take_kept.sh", build, pathlib.Path(work, "kept"), pathlib.Path(work, "config")]
     done = subprocess.run(words, capture_output=True, text=True)
     taken = {path.parent.name: len(json.loads(path.read_text())["measurements"]) for path in pathlib.Path(work, "config").glob("*/measurements.json")}
-    before = {name: len(json.loads(path.read_text())["measurements"]) if (path := build / "config" / name / "measurements.json").exists() else 0
+    # Times are of all images of a solution, and `make test` alone has not made those for all GPUs: then they give way to new ones.
+    is_whole = (build / "kernels/moe_routing/moe_routing.sm_100.cubin").exists()
+    before = {name: len(json.loads(path.read_text())["measurements"]) if is_whole and (path := build / "config" / name / "measurements.json").exists() else 0
               for name in ("vllm", "cublas")}
     if done.returncode != 1 or "FAIL" not in done.stdout or "2 files taken" not in done.stdout or \
             any(taken.get(name, 0) < max(before[name], len(kept.times)) for name, kept in (("vllm", of_vllm), ("cublas", of_cublas))):
