@@ -29,6 +29,7 @@ inline std::map<std::string, double> count_instructions(
   environment["SIMCUDA_FAST"] = "1";
   std::vector<std::string> command = {"valgrind",
                                       "--tool=callgrind",
+                                      "--instr-atstart=no",
                                       "--callgrind-out-file=" + out,
                                       "--combine-dumps=yes",
                                       "--separate-threads=yes",

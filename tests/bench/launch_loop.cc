@@ -1,10 +1,11 @@
 // The launches of the benchmark, for callgrind: runs the same loop COUNT times and twice as often,
-// so that the difference is exactly COUNT launches. Each run ends with its own dump.
+// so that the difference is exactly COUNT launches. Each run ends with its own dump. Only the runs
+// are instrumented, where callgrind does not do so at the start.
 //
 //   launch_loop COUNT KERNEL...
 //
-// KERNEL "graph" launches a graph with one bench_hit. bench_packed is launched as cuBLAS does: with
-// a packed parameter and a cluster.
+// KERNEL "graph" launches a graph with one bench_hit, "graph_of_ten" one with ten, in two streams by
+// turns. bench_packed is launched as cuBLAS does: with a packed parameter and a cluster.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,23 +27,28 @@ __attribute__((noinline)) void launch_often(CUfunction kernel, CUstream stream,
   }
 }
 
-__attribute__((noinline)) void replay_often(CUgraphExec exec, CUstream stream, long count) {
+__attribute__((noinline)) void replay_often(CUgraphExec exec, CUstream one, CUstream other,
+                                            long count) {
   const auto function = cuda().launch_graph;
-  for (long i = 0; i < count; ++i) require(function(exec, stream), "cuGraphLaunch");
+  for (long i = 0; i < count; ++i) {
+    require(function(exec, i / 3 % 2 == 0 ? one : other), "cuGraphLaunch");
+  }
 }
 
-// The first launches look up the kernel, decide and get the thread's counters. After that a dump
-// separates the runs, so that there are only launches between two dumps.
+// The first launches look up the kernel, decide and get the thread's counters. Then a dump separates
+// the runs, so that there are only launches between two dumps.
 template <class Launch>
 void measure(const char* name, long count, const Launch& launch_times) {
   const std::string names[] = {std::string(name) + " 0", std::string(name) + " 1",
                                std::string(name) + " 2"};
-  const long counts[] = {8, count, 2 * count};
+  launch_times(8);
+  CALLGRIND_START_INSTRUMENTATION;
   for (int i = 0; i < 3; ++i) {
-    launch_times(counts[i]);
+    launch_times(i * count);
     const char* const dump = names[i].c_str();
     CALLGRIND_DUMP_STATS_AT(dump);
   }
+  CALLGRIND_STOP_INSTRUMENTATION;
 }
 
 void measure_kernel(const char* name, CUstream stream, long count) {
@@ -60,6 +66,7 @@ void measure_packed(const char* name, CUstream stream, long count) {
 }
 
 void measure_graph(const char* name, CUstream stream, long count) {
+  const bool is_of_ten = strcmp(name, "graph_of_ten") == 0;
   Arguments arguments;
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   memset(&params, 0, sizeof params);
@@ -72,9 +79,13 @@ void measure_graph(const char* name, CUstream stream, long count) {
   CUgraphNode node = nullptr;
   CUgraphExec exec = nullptr;
   require(cuda().create_graph(&graph, 0), "cuGraphCreate");
-  require(cuda().add_kernel_node(&node, graph, nullptr, 0, &params), "cuGraphAddKernelNode_v2");
+  for (int i = 0; i < (is_of_ten ? 10 : 1); ++i) {
+    require(cuda().add_kernel_node(&node, graph, &node, i == 0 ? 0 : 1, &params),
+            "cuGraphAddKernelNode_v2");
+  }
   require(cuda().instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
-  measure(name, count, [&](long times) { replay_often(exec, stream, times); });
+  const CUstream other = is_of_ten ? start_thread() : stream;
+  measure(name, count, [&](long times) { replay_often(exec, stream, other, times); });
 }
 
 }  // namespace
@@ -90,9 +101,9 @@ int main(int argc, char** argv) {
   const CUstream stream = start_thread();
   for (int i = 2; i < argc; ++i) {
     const std::string name = argv[i];
-    const auto measure_it = name == "graph"          ? measure_graph
-                            : name == "bench_packed" ? measure_packed
-                                                     : measure_kernel;
+    const auto measure_it = name.starts_with("graph") ? measure_graph
+                            : name == "bench_packed"  ? measure_packed
+                                                      : measure_kernel;
     measure_it(argv[i], stream, count);
   }
   return 0;

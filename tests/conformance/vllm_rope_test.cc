@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,28 +58,29 @@ const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
 // config/vllm, whose patterns know the host's kernels as torch.compile's.
 std::string config_for_host(const Kernels& kernels) {
   const std::string folder = make_temporary_dir() + "/vllm";
-  fs::copy(build_dir() + "/config/vllm", folder, fs::copy_options::recursive);
-  std::map<json, json> images;
+  // With its hard links: an image that many solutions have is one file, which is read once.
+  EXPECT_EQ(run_process({"cp", "-a", build_dir() + "/config/vllm", folder}, {}).exit_code, 0);
+  std::map<std::string, std::string> images;
   for (const auto& [label, kernel, image] : kernels) {
     const json match = read_json(folder + "/patterns/vllm-inductor-" + label + ".json")["match"];
-    images[(match.is_array() ? match[kernel] : match)["image"]] = image_list(image);
+    images[(match.is_array() ? match[kernel] : match)["image"].dump()] = image_list(image).dump();
   }
   EXPECT_EQ(kernels.size(), images.size()) << "two kernels of the host's for the same codes";
-  const auto exchange = [&](json* match) {
-    if (!match->contains("image")) return;
-    const auto found = images.find((*match)["image"]);
-    if (found != images.end()) (*match)["image"] = found->second;
-  };
+  // As text, which the folder has as dump() writes it: to read all patterns would take longer than the launches.
+  std::set<std::string> exchanged;
   for (const auto& file : fs::directory_iterator(folder + "/patterns")) {
-    json pattern = read_json(file.path());
-    json& match = pattern["match"];
-    if (match.is_array()) {
-      for (json& one : match) exchange(&one);
-    } else {
-      exchange(&match);
+    std::stringstream in;
+    in << std::ifstream(file.path()).rdbuf();
+    std::string text = in.str();
+    for (const auto& [theirs, ours] : images) {
+      for (size_t at = 0; (at = text.find(theirs, at)) != std::string::npos; at += ours.size()) {
+        text.replace(at, theirs.size(), ours);
+        exchanged.insert(theirs);
+      }
     }
-    std::ofstream(file.path(), std::ios::trunc) << pattern.dump(2);
+    if (text != in.str()) std::ofstream(file.path(), std::ios::trunc) << text;
   }
+  EXPECT_EQ(exchanged.size(), images.size());
   return folder;
 }
 

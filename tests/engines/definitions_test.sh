@@ -6,6 +6,7 @@ set -eu -o pipefail
 build=$(realpath "${BUILD:-build}")
 PYTHONDONTWRITEBYTECODE=1 python3 - "$build" <<'END'
 import collections
+import functools
 import json
 import pathlib
 import subprocess
@@ -22,6 +23,7 @@ if len(texts) < 800:
 problems += [f"one name, several texts: {', '.join(str(path) for path in of.values())}" for of in texts.values() if len(of) > 1]
 
 
+@functools.cache
 def found_in(*folders):
     words = [build / "bin/fibshim", "check", "--json", ":".join(str(build / "config" / folder) for folder in folders)]
     out = json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True).stdout)
@@ -32,7 +34,8 @@ def warnings_of(*folders):
     return [one for one in found_in(*folders) if one["severity"] != "note"]
 
 
-for folders in (("vllm", "cublas", "flash_attention"), ("sglang", "flashinfer", "cublas", "flash_attention"), ("pytorch", "cublas", "flash_attention")):
+together = {"vllm": ("cublas", "flash_attention"), "sglang": ("flashinfer", "cublas", "flash_attention"), "pytorch": ("cublas", "flash_attention")}
+for folders in [(first, *others) for first, others in together.items()]:
     problems += [f"{':'.join(folders)}: {one}" for one in warnings_of(*folders)]
 # PyTorch's norm writes 1 / sqrt(...) too, and FlashInfer's fused add does not round the sum: neither takes vLLM's solution.
 known = {"shadowed-solution": ("torch-rms-norm-", "flashinfer-fused-add-rmsnorm-", "flashinfer-cute-fused-add-rmsnorm-")}
@@ -48,7 +51,9 @@ for folder, ranges in (
         ("sglang", (("rmsnorm_h4096", "batch_size 281 to 512"), ("silu_and_mul_h28672", "num_tokens 349 to 512"))),
         ("flashinfer", (("fused_add_rmsnorm_h4096_fp16", "batch_size 281 to 512"), ("rmsnorm_quant_h16384", "batch_size from 129 on"),
                         ("gelu_tanh_and_mul_h18432", "num_tokens 65 to 511")))):
-    notes = [one["message"] for one in found_in(folder) if one["rule"] == "unserved-range"]
+    # Of the first of several folders all is found that is found of it alone.
+    notes = [one["message"] for one in found_in(folder, *together.get(folder, ()))
+             if one["rule"] == "unserved-range" and f"/config/{folder}/" in one["file"]]
     for definition, rows in ranges:
         if not any(f'"{definition}" is for {rows}' in note for note in notes):
             problems.append(f"{folder}: {definition} has a solution for {rows}: {[note for note in notes if definition in note]}")

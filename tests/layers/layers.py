@@ -23,6 +23,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 # The order of folders, highest first. Folders in one row are equals: no arrow leads from one to another.
 # "" holds the files that lie in the room itself.
@@ -46,6 +47,7 @@ MAX_LINES = 600
 LIBRARIES = re.compile(r"3fmt2v|8nlohmann|7testing")
 # What a section of one function or variable is named after.
 SECTION = re.compile(r"\.(?:text|data|rodata|bss)(?:\.(?:unlikely|startup|exit|hot|rel|ro|local))*\.(.+)")
+ADDEND = re.compile(r"[-+]0x[0-9a-f]+$")
 
 # Function pointers that a lower layer keeps and a higher one fills stand here, one UPCALL(...) row each; with them,
 # one INTERFACE(...) row each, the classes of a lower layer that a higher one implements.
@@ -159,10 +161,13 @@ class Tree:
     def read_batch(self, path, strong, used):
         """Adds the modules that define the strong symbols of an object of several files, and the symbols that each of them refers to."""
         owners, wanted, placed = collections.defaultdict(set), set(), set()
-        lines = [(*line.split()[:2], self.module_at(line.partition("\t")[2].rpartition(":")[0]))
-                 for line in run("nm", "-l", "-P", path).splitlines()]
-        known = {body_of(symbol): module for symbol, _, module in lines if module in self.modules}
-        for symbol, kind, module in lines:
+        # Weak symbols are left out where lines are asked for: nm takes long to find one.
+        placed_at = {line.split()[0]: self.module_at(line.partition("\t")[2].rpartition(":")[0])
+                     for line in run("nm", "-l", "-P", "--defined-only", "--no-weak", path).splitlines()}
+        known = {body_of(symbol): module for symbol, module in placed_at.items() if module in self.modules}
+        for line in run("nm", "-P", path).splitlines():
+            symbol, kind = line.split()[:2]
+            module = placed_at.get(symbol)
             if module not in self.modules:
                 module = known.get(body_of(symbol))
             if kind in "Uwv" or kind.isupper() and kind not in "WVN":
@@ -175,9 +180,13 @@ class Tree:
                 owners[body_of(symbol)].add(module)
                 placed.add(body_of(symbol))
         references = collections.defaultdict(set)
-        for records in run("objdump", "-r", "-w", path).split("RELOCATION RECORDS FOR [")[1:]:
+        with tempfile.NamedTemporaryFile() as bare:  # nine tenths of the relocations are of debug information
+            run("objcopy", "--strip-debug", path, bare.name)
+            relocations = run("objdump", "-r", "-w", bare.name)
+        for records in relocations.split("RELOCATION RECORDS FOR [")[1:]:
             section = SECTION.fullmatch(records.partition("]:")[0])
-            for symbol in set(re.findall(r" R_\S+ +(\S+?)(?:[-+]0x[0-9a-f]+)?\n", records)) if section else ():
+            for place in set(re.findall(r" R_\S+ +(\S+)\n", records)) if section else ():
+                symbol = ADDEND.sub("", place)
                 named = SECTION.fullmatch(symbol)
                 references[body_of(section[1])].add(named[1] if named else symbol)
         # A table of virtual functions is where the class's other functions are.
@@ -349,13 +358,13 @@ def report(tree):
             print(f"  {module}: {count} lines")
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
     parser.add_argument("--build", default=None)
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--report", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     root = os.path.normpath(options.root)
     tree = Tree(root, options.build or os.path.join(root, "build"))
     if options.report:
