@@ -5,7 +5,6 @@
 #   build/bench/load_bench      Google Benchmark: the loader on large folders
 #   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
 #   build/bench/launch_turns    launches of two threads, for the test that they share no cache line
-#   build/bench/access_trace    the tool of valgrind that traces their loads and stores
 #   build/bench/overhead_launch the same launches on a real GPU, for tests/gpu/overhead.sh
 #   build/bench/launch_variety  many kernels, geometries and threads, for tests of recordings
 #   build/bench/libforwarder.so a preload that only forwards: the cost of any interposition
@@ -88,22 +87,13 @@ $(BENCH)/launch_bench $(BENCH)/load_bench:
 	$(Q)library=$$(ldd $@ | awk '$$1 ~ /^libbenchmark/ {print $$3}'); \
 	  [ -z "$$library" ] || [ "$${library%/*}" -ef $(@D) ] || cp -uL "$$library" $(@D)/
 
-# Linked as valgrind's own tools are: without libc, where no program lies.
-VALGRIND_TOOL := -m64 -DVGA_amd64 -DVGO_linux -DVGP_amd64_linux -DVGPV_amd64_linux_vanilla -I. -I/usr/include/valgrind -O2 -fno-pie \
-  -fno-builtin -fno-stack-protector
-$(BENCH)/access_trace: tests/bench/access_trace.c tests/bench/access_trace.h | $(SETUP) $(BUILD)/setup-test
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(VALGRIND_TOOL) -o $@ $< -static -no-pie -nodefaultlibs -nostartfiles -u _start -Wl,--build-id=none -Wl,-Ttext-segment=0x58000000 \
-	  -L/usr/lib/$$($(CC) -print-multiarch)/valgrind -lcoregrind-amd64-linux -lvex-amd64-linux -lgcc
-
 # The sources that need the packages depend on their installation.
 $(call TEST_OBJ,tests/bench/launch_bench.cc tests/bench/load_bench.cc): | $(BUILD)/setup-bench
-$(call TEST_OBJ,tests/bench/launch_loop.cc tests/bench/launch_turns.cc): | $(BUILD)/setup-test
+$(call TEST_OBJ,tests/bench/launch_loop.cc): | $(BUILD)/setup-test
 $(BUILD)/setup-bench $(BUILD)/setup-test: $(BUILD)/setup-%: tools/setup/packages.sh
 	$(Q)mkdir -p $(@D)
 	$(Q)tools/setup/packages.sh $* $(@D) $@
 
 # tests/shim/instruction_test.cc counts the instructions of a launch; cache_line_test.cc finds the
 # memory that it touches.
-$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(BENCH)/launch_turns $(BENCH)/access_trace $(BENCH_IMAGES) $(BENCH_CONFIG) $(BUILD)/setup-test
+$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(BENCH)/launch_turns $(BENCH_IMAGES) $(BENCH_CONFIG) $(BUILD)/setup-test

@@ -1,22 +1,24 @@
 // Two threads launch the same kernel, first one, then the other; both live throughout. For the test
-// that finds in a trace of each thread's launches (access_trace.c) which cache lines both touch.
+// that finds in a trace of all loads and stores which cache lines both touch. Each thread's
+// launches are between two stores to addresses that the reader of the trace knows.
 //
 //   launch_turns KERNEL...
 #include "tests/bench/launch_turns.h"
 
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 #include <functional>
 #include <thread>
 #include <vector>
 
-#include "tests/bench/access_trace.h"
 #include "tests/bench/engine.h"
 
 namespace fibshim::bench {
 namespace {
 
+volatile char* g_marks;
 pthread_barrier_t g_turn;
 
 void launch_in_turn(int turn, const std::vector<CUfunction>& kernels) {
@@ -34,9 +36,9 @@ void launch_in_turn(int turn, const std::vector<CUfunction>& kernels) {
   for (int at = 0; at < 2; ++at) {
     pthread_barrier_wait(&g_turn);
     if (at != turn) continue;
-    ACCESS_TRACE_BEGIN(turn);
+    g_marks[begin_mark(turn)] = 1;
     launch_all(kLaunchesPerTurn);
-    ACCESS_TRACE_END();
+    g_marks[end_mark(turn)] = 1;
   }
   pthread_barrier_wait(&g_turn);
 }
@@ -46,10 +48,13 @@ void launch_in_turn(int turn, const std::vector<CUfunction>& kernels) {
 
 int main(int argc, char** argv) {
   using namespace fibshim::bench;  // NOLINT(google-build-using-namespace): a short main
-  if (argc < 2) {
-    fprintf(stderr, "usage: launch_turns KERNEL...\n");
+  void* const marks = mmap(reinterpret_cast<void*>(kMarksAddress), 4096, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (argc < 2 || marks != reinterpret_cast<void*>(kMarksAddress)) {
+    fprintf(stderr, "usage: launch_turns KERNEL...; 0x%lx must be free\n", kMarksAddress);
     return 2;
   }
+  g_marks = static_cast<volatile char*>(marks);
   std::vector<CUfunction> kernels;
   start_thread();
   for (int i = 1; i < argc; ++i) kernels.push_back(load_kernel("launches", argv[i]));
