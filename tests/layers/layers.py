@@ -161,9 +161,10 @@ class Tree:
     def read_batch(self, path, strong, used):
         """Adds the modules that define the strong symbols of an object of several files, and the symbols that each of them refers to."""
         owners, wanted, placed = collections.defaultdict(set), set(), set()
-        # Weak symbols are left out where lines are asked for: nm takes long to find one.
+        # Weak symbols are left out where lines are asked for: nm takes long to find one. An older one has no word for it.
+        no_weak = ["--no-weak"] if "--no-weak" in run("nm", "--help") else []
         placed_at = {line.split()[0]: self.module_at(line.partition("\t")[2].rpartition(":")[0])
-                     for line in run("nm", "-l", "-P", "--defined-only", "--no-weak", path).splitlines()}
+                     for line in run("nm", "-l", "-P", "--defined-only", *no_weak, path).splitlines()}
         known = {body_of(symbol): module for symbol, module in placed_at.items() if module in self.modules}
         for line in run("nm", "-P", path).splitlines():
             symbol, kind = line.split()[:2]
