@@ -103,7 +103,7 @@ class Joiner {
     const size_t groups = begins.size();
     begins.push_back(pairs.size());
     model_->bindings.reserve(pairs.size());
-    const auto bind_pair = [&](size_t i, const BindingSpec* sibling, Diagnostics* said) {
+    const auto bind_pair = [&](size_t i, const Sibling& sibling, Diagnostics* said) {
       const SolutionSpec& solution = model_->solutions[pairs[i].second];
       BindingSpec binding = bind(*model_->patterns[pairs[i].first], solution,
                                  *model_->definition_of(solution), sibling, said);
@@ -114,10 +114,12 @@ class Joiner {
     const auto bind_group = [&](size_t group) {
       auto bound = std::make_unique<std::vector<Bound>>();
       bound->reserve(begins[group + 1] - begins[group]);
+      Sibling sibling;
       for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
-        const BindingSpec* const sibling = bound->empty() ? nullptr : &bound->back().binding;
         Bound& one = bound->emplace_back();
         one.binding = bind_pair(i, sibling, &one.said);
+        const bool is_quiet = one.binding.state == BindingState::ready && one.said.all().empty();
+        if (is_quiet) sibling = {&one.binding, &model_->solutions[pairs[i].second]};
       }
       return bound;
     };
@@ -129,7 +131,7 @@ class Joiner {
         Bound& one = (*bound)[i - begins[group]];
         if (one.said.is_full()) {
           one.said = Diagnostics();
-          one.binding = bind_pair(i, nullptr, &one.said);
+          one.binding = bind_pair(i, {}, &one.said);
         }
         if (!tell_of_shadow(one.binding)) diagnostics_->add_all(std::move(one.said));
         model_->bindings.push_back(std::move(one.binding));

@@ -13,7 +13,7 @@ namespace {
 class Binder {
  public:
   Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
-         const BindingSpec* sibling, Diagnostics* diagnostics)
+         const Sibling& sibling, Diagnostics* diagnostics)
       : pattern_(pattern),
         solution_(solution),
         definition_(definition),
@@ -26,26 +26,29 @@ class Binder {
       binding_.state = BindingState::refused;  // `check` reports it once per solution
       binding_.reason = "it does not claim to be batch-invariant, which fibshim.json requires";
     }
-    check_axes();
-    check_dtypes();
-    check_writes();
-    bind_arguments();
-    bind_geometry();
-    bind_where();
+    if (!has_sibling()) {
+      check_axes();
+      check_dtypes();
+    }
+    const bool has_same_arguments = copy_arguments();
+    if (!has_same_arguments) {
+      check_writes();
+      bind_arguments();
+    }
+    const bool has_same_names = bind_geometry();
+    const bool has_same_where = copy_where();
+    if (!has_same_where) bind_where();
     bind_when();
     if (binding_.state == BindingState::ready) {
-      warn_of_dropped_scalars();
+      if (!has_same_arguments || !has_same_names || !has_same_where) warn_of_dropped_scalars();
       if (solution_.error_code != ErrorCode::success) {
         binding_.state = BindingState::broken;
         binding_.reason = solution_.error_message;
       }
     }
-    if (binding_.state == BindingState::ready && sibling_ != nullptr &&
-        sibling_->state == BindingState::ready) {
-      binding_.tensors = sibling_->tensors;
-      binding_.variable_axes = sibling_->variable_axes;
-    } else if (binding_.state == BindingState::ready) {
-      bind_tensors(pattern_, definition_, scope_, &binding_);
+    if (binding_.state == BindingState::ready) {
+      binding_.tensors = has_sibling() ? sibling_.binding->tensors
+                                       : bind_tensors(pattern_, definition_, scope_);
     } else {
       binding_.arguments.clear();
       binding_.where.clear();
@@ -56,6 +59,8 @@ class Binder {
   }
 
  private:
+  bool has_sibling() const { return sibling_.binding != nullptr; }
+
   std::string pair_text() const {
     return "pattern " + in_quotes(pattern_.label) + ", solution " + in_quotes(solution_.name.name);
   }
@@ -184,6 +189,23 @@ class Binder {
     binding_.reason = why;
   }
 
+  // Returns true if the sibling's arguments are the same.
+  bool copy_arguments() {
+    if (!has_sibling()) return false;
+    const SolutionSpec& other = *sibling_.solution;
+    if (solution_.workspace_argument != 0 || other.workspace_argument != 0 ||
+        solution_.has_params != other.has_params ||
+        !std::ranges::equal(solution_.arguments, other.arguments, {}, &MarkedName::name,
+                            &MarkedName::name) ||
+        !std::ranges::equal(solution_.params, other.params, {}, &KernelParam::size,
+                            &KernelParam::size)) {
+      return false;
+    }
+    binding_.arguments = sibling_.binding->arguments;
+    binding_.is_identity = sibling_.binding->is_identity;
+    return true;
+  }
+
   void bind_arguments() {
     for (size_t i = 0; i < solution_.arguments.size(); ++i) {
       const MarkedName& argument = solution_.arguments[i];
@@ -310,10 +332,19 @@ class Binder {
            value.simple->source.kind == Source::Kind::geometry;
   }
 
-  void bind_geometry() {
+  // Returns true if it uses the same names as the sibling's.
+  bool bind_geometry() {
+    bool has_same_names = has_sibling();
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       const MarkedExpression& entry = solution_.geometry[i];
       GeometrySpec& spec = binding_.geometry[i];
+      has_same_names = has_same_names && entry.expression.names() ==
+                                             sibling_.solution->geometry[i].expression.names();
+      if (has_sibling() && is_same(entry, sibling_.solution->geometry[i])) {
+        spec = sibling_.binding->geometry[i];
+        if (is_cluster(i, spec)) binding_.has_cluster = true;
+        continue;
+      }
       auto compiled = compile_value(entry.expression, scope_);
       if (!compiled) {
         refuse_expression(compiled.error(), entry);
@@ -339,11 +370,30 @@ class Binder {
         spec.steps = std::move(compiled->steps);
       }
       spec.simple = compiled->simple;
-      const bool is_cluster = i >= kClusterX && i <= kClusterZ;
-      if (is_cluster && (spec.kind != GeometryMap::Kind::constant || spec.constant != 1)) {
-        binding_.has_cluster = true;
-      }
+      if (is_cluster(i, spec)) binding_.has_cluster = true;
     }
+    return has_same_names;
+  }
+
+  static bool is_cluster(uint32_t index, const GeometrySpec& spec) {
+    return index >= kClusterX && index <= kClusterZ &&
+           (spec.kind != GeometryMap::Kind::constant || spec.constant != 1);
+  }
+
+  static bool is_same(const MarkedExpression& a, const MarkedExpression& b) {
+    if (a.is_number != b.is_number) return false;
+    return a.is_number ? a.expression.node(0).integer == b.expression.node(0).integer
+                       : a.text.text == b.text.text;
+  }
+
+  // Returns true if the sibling's clauses are the same.
+  bool copy_where() {
+    if (!has_sibling() || !std::ranges::equal(solution_.where, sibling_.solution->where, is_same)) {
+      return false;
+    }
+    binding_.where = sibling_.binding->where;
+    binding_.where_clauses = sibling_.binding->where_clauses;
+    return true;
   }
 
   void bind_where() {
@@ -444,7 +494,7 @@ class Binder {
   const PatternSpec& pattern_;
   const SolutionSpec& solution_;
   const Definition& definition_;
-  const BindingSpec* const sibling_;
+  const Sibling sibling_;
   Diagnostics* diagnostics_;
   BindingScope scope_;
   BindingSpec binding_;
@@ -456,8 +506,7 @@ std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
   if (name == kNextMayBegin) return Meaning{Source::constant(0)};
   const DefinitionAxis* const axis = definition_.find_axis(name);
   if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
-  if (pattern_.find_value(name) == nullptr) return std::nullopt;
-  return pattern_.find(name);
+  return pattern_.find_meaning(name);
 }
 
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why) {
@@ -482,8 +531,7 @@ bool fits_in_bytes(int64_t value, uint32_t size) {
 }
 
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const BindingSpec* sibling,
-                 Diagnostics* diagnostics) {
+                 const Definition& definition, const Sibling& sibling, Diagnostics* diagnostics) {
   return Binder(pattern, solution, definition, sibling, diagnostics).bind();
 }
 

@@ -30,11 +30,17 @@ bool is_whole_clusters(uint32_t grid_index, int64_t grid, int64_t cluster, std::
 // True if `size` bytes can hold the integer, signed or unsigned.
 bool fits_in_bytes(int64_t value, uint32_t size);
 
+// A ready binding of the same pattern to another solution of the same definition, of which nothing
+// was said. What the two have in common is copied from it.
+struct Sibling {
+  const BindingSpec* binding = nullptr;  // null: there is none
+  const SolutionSpec* solution = nullptr;
+};
+
 // Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
-// warnings; a kernel parameter that the pattern's value does not fit is an error. `sibling`: the
-// binding of the same pattern and definition to another solution, or null. Runs on any thread.
+// warnings; a kernel parameter that the pattern's value does not fit is an error. Runs on any
+// thread.
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const BindingSpec* sibling,
-                 Diagnostics* diagnostics);
+                 const Definition& definition, const Sibling& sibling, Diagnostics* diagnostics);
 
 }  // namespace fibshim

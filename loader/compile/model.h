@@ -23,6 +23,12 @@ struct TensorSpec : TensorUse {
   std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
 };
 
+// What shadow checks need to know of the launches of one pattern and definition.
+struct TensorSpecs {
+  std::vector<TensorSpec> tensors;
+  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
+};
+
 struct BindingSpec {
   uint32_t pattern = 0;   // index into FolderModel::patterns
   uint32_t solution = 0;  // index into FolderModel::solutions
@@ -37,8 +43,7 @@ struct BindingSpec {
   std::vector<Clause> where_clauses;  // what the steps check
   std::vector<Step> when;             // also set if the binding is refused or broken
   std::vector<Clause> when_clauses;
-  std::vector<TensorSpec> tensors;
-  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
+  std::shared_ptr<const TensorSpecs> tensors;  // null: nothing is known
 };
 
 struct FolderModel {

@@ -218,6 +218,26 @@ Rewrite make_rewrite(const PatternSpec& spec, uint32_t pattern, uint32_t first_m
   return rewrite;
 }
 
+void add_tensors(const TensorSpecs& specs, BlobBuilder* blob, Binding* binding) {
+  std::vector<TensorUse> tensors;
+  for (const TensorSpec& tensor : specs.tensors) {
+    auto& entry = tensors.emplace_back(zeroed<TensorUse>());
+    entry = tensor;
+    entry.name = blob->text(tensor.name_text);
+    std::vector<TensorAxis> tensor_axes;
+    for (const auto& [count, stride] : tensor.axis_steps) {
+      tensor_axes.push_back({blob->program(count), blob->program(stride)});
+    }
+    entry.axes = blob->array(tensor_axes);
+  }
+  binding->tensors = blob->array(tensors);
+  std::vector<NamedAxis> axes;
+  for (const auto& [name, steps] : specs.variable_axes) {
+    axes.push_back({blob->text(name), blob->program(steps)});
+  }
+  binding->axes = blob->array(axes);
+}
+
 Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuilder* blob) {
   auto binding = zeroed<Binding>();
   binding.pattern = spec.pattern;
@@ -242,23 +262,7 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   binding.range = make_fast_range(spec);
   binding.fast =
       make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
-  std::vector<TensorUse> tensors;
-  for (const TensorSpec& tensor : spec.tensors) {
-    auto& entry = tensors.emplace_back(zeroed<TensorUse>());
-    entry = tensor;
-    entry.name = blob->text(tensor.name_text);
-    std::vector<TensorAxis> tensor_axes;
-    for (const auto& [count, stride] : tensor.axis_steps) {
-      tensor_axes.push_back({blob->program(count), blob->program(stride)});
-    }
-    entry.axes = blob->array(tensor_axes);
-  }
-  binding.tensors = blob->array(tensors);
-  std::vector<NamedAxis> axes;
-  for (const auto& [name, steps] : spec.variable_axes) {
-    axes.push_back({blob->text(name), blob->program(steps)});
-  }
-  binding.axes = blob->array(axes);
+  if (spec.tensors != nullptr) add_tensors(*spec.tensors, blob, &binding);
   return binding;
 }
 

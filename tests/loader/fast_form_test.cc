@@ -109,7 +109,7 @@ class Compiled {
     pattern_ = read_pattern(pattern_json->root(), &diagnostics_);
     solution_ = *read_solution(solution_json->root(), "s.json", &diagnostics_);
     const Definition definition = *read_definition(definition_json->root(), &diagnostics_);
-    binding_ = fibshim::bind(*pattern_, solution_, definition, nullptr, &diagnostics_);
+    binding_ = fibshim::bind(*pattern_, solution_, definition, {}, &diagnostics_);
     EXPECT_EQ(diagnostics_.error_count(), 0u) << first_error();
   }
 
