@@ -34,10 +34,16 @@ class Joiner {
       const PatternSpec& pattern = *model_->patterns[i];
       const std::string_view prefix = pattern.name_prefix();
       auto at = first_with_prefix(by_name, prefix);
+      std::string_view last_name;
+      bool can_name_last = false;
       for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
         const bool has_share = model_->solutions[at->second].share != 0;
         if (!(has_share ? pattern.reads_share : pattern.reads_rest)) continue;
-        if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
+        if (at->first != last_name) {
+          last_name = at->first;
+          can_name_last = pattern.can_name(last_name, {});
+        }
+        if (can_name_last) pairs.emplace_back(i, at->second);
       }
     }
     if (pairs.size() > kMaxBindings) {

@@ -397,6 +397,8 @@ class Binder {
   }
 
   void bind_where() {
+    binding_.where.reserve(solution_.where.size());
+    binding_.where_clauses.reserve(solution_.where.size());
     for (const MarkedExpression& clause : solution_.where) {
       const auto compiled =
           compile_where(clause.expression, scope_, &binding_.where, &binding_.where_clauses);
@@ -405,6 +407,8 @@ class Binder {
   }
 
   void bind_when() {
+    binding_.when.reserve(solution_.when.size());
+    binding_.when_clauses.reserve(solution_.when.size());
     for (const MarkedExpression& clause : solution_.when) {
       const auto compiled =
           compile_where(clause.expression, scope_, &binding_.when, &binding_.when_clauses);
@@ -446,27 +450,31 @@ class Binder {
     binding_.when_clauses = {Clause{}};
   }
 
-  bool is_used_by_solution(const std::string& name) const {
-    const auto uses = [&](const MarkedExpression& expression) {
-      const auto& names = expression.expression.names();
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
-    return takes(name) || std::ranges::any_of(solution_.geometry, uses) ||
-           std::ranges::any_of(solution_.where, [&](const MarkedExpression& clause) {
-             const auto& pins = clause.expression.pins();
-             return std::ranges::find(pins, name, &Expression::Pin::name) != pins.end();
-           });
+  // The names that the solution uses beside its arguments.
+  std::vector<std::string_view> names_in_expressions() const {
+    std::vector<std::string_view> names;
+    for (const MarkedExpression& value : solution_.geometry) {
+      const auto& used = value.expression.names();
+      names.insert(names.end(), used.begin(), used.end());
+    }
+    for (const MarkedExpression& clause : solution_.where) {
+      for (const Expression::Pin& pin : clause.expression.pins()) names.emplace_back(pin.name);
+    }
+    return names;
   }
 
   // Warns of the original's scalars whose values have no effect: the solution does not use them, no
   // axis is computed from them, and no `where` makes them equal to a constant or to other values.
   void warn_of_dropped_scalars() {
+    if (pattern_.loose_scalars.empty()) return;
     std::vector<const PatternValue*> dropped;
+    const std::vector<std::string_view> used = names_in_expressions();
     for (const uint16_t index : pattern_.loose_scalars) {
       const PatternValue& value = pattern_.values[index];
       const bool is_known = definition_.find_argument(value.name) != nullptr ||
                             definition_.find_axis(value.name) != nullptr ||
-                            is_used_by_solution(value.name);
+                            takes(value.name) ||
+                            std::ranges::find(used, value.name) != used.end();
       if (!is_known) dropped.push_back(&value);
     }
     const auto is_dropped = [&](const std::string& name) {
