@@ -61,9 +61,10 @@ class Joiner {
 
   using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;  // of a pattern and a solution
 
-  struct Bound {
-    BindingSpec binding;
-    Diagnostics said{kMostFindingsAhead};
+  // What was found about a pair.
+  struct Said {
+    size_t pair;
+    Diagnostics findings;
   };
 
   static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
@@ -108,39 +109,44 @@ class Joiner {
     }
     const size_t groups = begins.size();
     begins.push_back(pairs.size());
-    model_->bindings.reserve(pairs.size());
+    model_->bindings.resize(pairs.size());
     const auto bind_pair = [&](size_t i, const Sibling& sibling, Diagnostics* said) {
       const SolutionSpec& solution = model_->solutions[pairs[i].second];
-      BindingSpec binding = bind(*model_->patterns[pairs[i].first], solution,
-                                 *model_->definition_of(solution), sibling, said);
+      BindingSpec& binding = model_->bindings[i];
+      binding = bind(*model_->patterns[pairs[i].first], solution, *model_->definition_of(solution),
+                     sibling, said);
       binding.pattern = pairs[i].first;
       binding.solution = pairs[i].second;
-      return binding;
     };
+    // Each group has its own part of the bindings.
     const auto bind_group = [&](size_t group) {
-      auto bound = std::make_unique<std::vector<Bound>>();
-      bound->reserve(begins[group + 1] - begins[group]);
+      auto all_said = std::make_unique<std::vector<Said>>();
       Sibling sibling;
       for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
-        Bound& one = bound->emplace_back();
-        one.binding = bind_pair(i, sibling, &one.said);
-        const bool is_quiet = one.binding.state == BindingState::ready && one.said.all().empty();
-        if (is_quiet) sibling = {&one.binding, &model_->solutions[pairs[i].second]};
-      }
-      return bound;
-    };
-    Ahead<std::vector<Bound>> ahead(groups, kGroupsPerThread, bind_group);
-    for (size_t group = 0; group < groups; ++group) {
-      auto bound = ahead.fetch(group);
-      if (bound == nullptr) throw std::bad_alloc();
-      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
-        Bound& one = (*bound)[i - begins[group]];
-        if (one.said.is_full()) {
-          one.said = Diagnostics();
-          one.binding = bind_pair(i, {}, &one.said);
+        Diagnostics said(kMostFindingsAhead);
+        bind_pair(i, sibling, &said);
+        const BindingSpec& binding = model_->bindings[i];
+        if (!said.all().empty()) {
+          all_said->push_back({i, std::move(said)});
+        } else if (binding.state == BindingState::ready) {
+          sibling = {&binding, &model_->solutions[pairs[i].second]};
         }
-        if (!tell_of_shadow(one.binding)) diagnostics_->add_all(std::move(one.said));
-        model_->bindings.push_back(std::move(one.binding));
+      }
+      return all_said;
+    };
+    Ahead<std::vector<Said>> ahead(groups, kGroupsPerThread, bind_group);
+    for (size_t group = 0; group < groups; ++group) {
+      const auto all_said = ahead.fetch(group);
+      if (all_said == nullptr) throw std::bad_alloc();
+      auto said = all_said->begin();
+      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
+        const bool is_quiet = said == all_said->end() || said->pair != i;
+        Diagnostics findings = is_quiet ? Diagnostics() : std::move((said++)->findings);
+        if (findings.is_full()) {
+          findings = Diagnostics();
+          bind_pair(i, {}, &findings);
+        }
+        if (!tell_of_shadow(model_->bindings[i])) diagnostics_->add_all(std::move(findings));
       }
     }
   }

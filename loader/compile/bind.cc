@@ -345,6 +345,10 @@ class Binder {
         if (is_cluster(i, spec)) binding_.has_cluster = true;
         continue;
       }
+      if (entry.is_number) {
+        set_constant(i, entry, entry.expression.node(0).integer);
+        continue;
+      }
       auto compiled = compile_value(entry.expression, scope_);
       if (!compiled) {
         refuse_expression(compiled.error(), entry);
@@ -356,23 +360,29 @@ class Binder {
         continue;
       }
       if (compiled->constant) {
-        std::string why;
-        if (!is_geometry_in_range(i, *compiled->constant, &why)) {
-          refuse(Rule::refused_expression, entry.text.mark, why);
-          continue;
-        }
-        spec.constant = static_cast<uint32_t>(*compiled->constant);
-      } else if (is_geometry_alone(*compiled)) {
+        set_constant(i, entry, *compiled->constant);
+        continue;
+      }
+      if (is_geometry_alone(*compiled)) {
         spec.kind = GeometryMap::Kind::copy;
         spec.index = static_cast<uint8_t>(compiled->simple->source.index);
       } else {
         spec.kind = GeometryMap::Kind::program;
-        spec.steps = std::move(compiled->steps);
       }
-      spec.simple = compiled->simple;
+      spec.value = std::make_shared<const CompiledValue>(std::move(*compiled));
       if (is_cluster(i, spec)) binding_.has_cluster = true;
     }
     return has_same_names;
+  }
+
+  void set_constant(uint32_t index, const MarkedExpression& entry, int64_t value) {
+    std::string why;
+    if (!is_geometry_in_range(index, value, &why)) {
+      return refuse(Rule::refused_expression, entry.text.mark, why);
+    }
+    GeometrySpec& spec = binding_.geometry[index];
+    spec.constant = static_cast<uint32_t>(value);
+    if (is_cluster(index, spec)) binding_.has_cluster = true;
   }
 
   static bool is_cluster(uint32_t index, const GeometrySpec& spec) {

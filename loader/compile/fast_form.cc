@@ -97,8 +97,8 @@ bool add_geometry(const BindingSpec& binding, FastForm* form) {
     }
     form->has_dynamic = static_cast<uint16_t>(form->has_dynamic | 1u << i);
     FastDimension dimension{};
-    if (i == kSharedMem || form->dimension_count == kMaxFastDimensions || !spec.simple ||
-        !make_dimension(*spec.simple, &dimension)) {
+    if (i == kSharedMem || form->dimension_count == kMaxFastDimensions || !spec.value->simple ||
+        !make_dimension(*spec.value->simple, &dimension)) {
       is_whole = false;
       continue;
     }

@@ -125,7 +125,7 @@ void LaunchInputList::add(const BindingSpec& binding) {
   for (const ArgumentSpec& argument : binding.arguments) add(argument.steps);
   for (const GeometrySpec& value : binding.geometry) {
     if (value.kind == GeometryMap::Kind::copy) add_geometry(value.index);
-    add(value.steps);
+    if (value.kind == GeometryMap::Kind::program) add(value.value->steps);
   }
 }
 

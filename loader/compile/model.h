@@ -14,8 +14,7 @@ struct ArgumentSpec : ArgumentMap {
 };
 
 struct GeometrySpec : GeometryMap {
-  std::vector<Step> steps;
-  std::optional<SimpleValue> simple;  // the value, if it is simple
+  std::shared_ptr<const CompiledValue> value;  // null if it is constant
 };
 
 struct TensorSpec : TensorUse {

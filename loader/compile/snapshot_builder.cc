@@ -253,8 +253,10 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   }
   binding.arguments = blob->array(arguments);
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
-    binding.geometry[i] = spec.geometry[i];
-    binding.geometry[i].program = blob->program(spec.geometry[i].steps);
+    const GeometrySpec& value = spec.geometry[i];
+    binding.geometry[i] = value;
+    if (value.kind != GeometryMap::Kind::program) continue;
+    binding.geometry[i].program = blob->program(value.value->steps);
   }
   binding.workspace = blob->program(spec.workspace);
   binding.where = blob->program(sort_clauses(spec.where));
