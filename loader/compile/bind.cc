@@ -47,12 +47,17 @@ class Binder {
       }
     }
     if (binding_.state == BindingState::ready) {
+      if (!has_same_arguments) binding_.arguments = std::move(arguments_);
+      if (!has_same_where) {
+        binding_.where = std::move(where_);
+        binding_.where_clauses = std::move(where_clauses_);
+      }
       binding_.tensors = has_sibling() ? sibling_.binding->tensors
                                        : bind_tensors(pattern_, definition_, scope_);
     } else {
-      binding_.arguments.clear();
-      binding_.where.clear();
-      binding_.where_clauses.clear();
+      binding_.arguments = {};
+      binding_.where = {};
+      binding_.where_clauses = {};
       for (GeometrySpec& geometry : binding_.geometry) geometry = {};
     }
     return std::move(binding_);
@@ -225,13 +230,13 @@ class Binder {
       const bool is_known = solution_.has_params && i < solution_.params.size();
       const uint32_t size = is_known ? solution_.params[i].size : 0;
       if (auto spec = make_argument(argument, *meaning, size)) {
-        binding_.arguments.push_back(std::move(*spec));
+        arguments_.push_back(std::move(*spec));
       }
     }
     binding_.is_identity =
-        pattern_.has_params && pattern_.params.size() == binding_.arguments.size();
-    for (size_t i = 0; binding_.is_identity && i < binding_.arguments.size(); ++i) {
-      const ArgumentSpec& argument = binding_.arguments[i];
+        pattern_.has_params && pattern_.params.size() == arguments_.size();
+    for (size_t i = 0; binding_.is_identity && i < arguments_.size(); ++i) {
+      const ArgumentSpec& argument = arguments_[i];
       binding_.is_identity = argument.kind == ArgumentMap::Kind::pass && argument.param == i &&
                              argument.offset == 0 && argument.size == pattern_.params[i];
     }
@@ -260,7 +265,7 @@ class Binder {
     ArgumentSpec spec{};
     spec.kind = ArgumentMap::Kind::workspace;
     spec.size = sizeof(uint64_t);
-    binding_.arguments.push_back(std::move(spec));
+    arguments_.push_back(std::move(spec));
   }
 
   std::optional<ArgumentSpec> make_argument(const MarkedName& argument,
@@ -407,11 +412,11 @@ class Binder {
   }
 
   void bind_where() {
-    binding_.where.reserve(solution_.where.size());
-    binding_.where_clauses.reserve(solution_.where.size());
+    where_.reserve(solution_.where.size());
+    where_clauses_.reserve(solution_.where.size());
     for (const MarkedExpression& clause : solution_.where) {
       const auto compiled =
-          compile_where(clause.expression, scope_, &binding_.where, &binding_.where_clauses);
+          compile_where(clause.expression, scope_, &where_, &where_clauses_);
       if (!compiled) refuse_expression(compiled.error(), clause);
     }
   }
@@ -516,6 +521,9 @@ class Binder {
   Diagnostics* diagnostics_;
   BindingScope scope_;
   BindingSpec binding_;
+  std::vector<ArgumentSpec> arguments_;
+  std::vector<Step> where_;
+  std::vector<Clause> where_clauses_;
 };
 
 }  // namespace
