@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "loader/check/choices.h"
-#include "loader/compile/bind.h"
+#include "loader/compile/known_clauses.h"
 #include "loader/read/ahead.h"
 
 namespace fibshim {
 namespace {
 
-constexpr size_t kGroupsPerThread = 64;
+constexpr size_t kBatchPairs = 64;  // about
+constexpr size_t kBatchesPerThread = 3;
 constexpr size_t kMostFindingsAhead = 16;  // of a pair: one with more is bound again in its turn
 
 class Joiner {
@@ -96,35 +97,48 @@ class Joiner {
     diagnostics_->add(Rule::limit, {model_->folders[0].given, 0, 0}, what + " are accepted");
   }
 
-  // Pairs with the same pattern and definition stand together, and are bound together.
-  void bind_all(const Pairs& pairs) {
-    const auto definition_of = [&](const std::pair<uint32_t, uint32_t>& pair) {
-      return std::string_view(model_->solutions[pair.second].definition.name);
-    };
+  std::string_view definition_of(const std::pair<uint32_t, uint32_t>& pair) const {
+    return model_->solutions[pair.second].definition.name;
+  }
+
+  // Returns where batches begin, and the end. A batch has one pattern, and all pairs of a
+  // definition: these are bound together.
+  std::vector<size_t> batches_of(const Pairs& pairs) const {
     std::vector<size_t> begins;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const bool is_next = i > 0 && pairs[i].first == pairs[i - 1].first &&
-                           definition_of(pairs[i]) == definition_of(pairs[i - 1]);
-      if (!is_next) begins.push_back(i);
+      const bool goes_on =
+          i > 0 && pairs[i].first == pairs[i - 1].first &&
+          (i - begins.back() < kBatchPairs || definition_of(pairs[i]) == definition_of(pairs[i - 1]));
+      if (!goes_on) begins.push_back(i);
     }
-    const size_t groups = begins.size();
     begins.push_back(pairs.size());
+    return begins;
+  }
+
+  void bind_all(const Pairs& pairs) {
+    const std::vector<size_t> begins = batches_of(pairs);
+    const size_t batches = begins.size() - 1;
     model_->bindings.resize(pairs.size());
-    const auto bind_pair = [&](size_t i, const Sibling& sibling, Diagnostics* said) {
+    const auto bind_pair = [&](size_t i, const Sibling& sibling, KnownClauses* known,
+                               Diagnostics* said) {
       const SolutionSpec& solution = model_->solutions[pairs[i].second];
       BindingSpec& binding = model_->bindings[i];
       binding = bind(*model_->patterns[pairs[i].first], solution, *model_->definition_of(solution),
-                     sibling, said);
+                     sibling, known, said);
       binding.pattern = pairs[i].first;
       binding.solution = pairs[i].second;
     };
-    // Each group has its own part of the bindings.
-    const auto bind_group = [&](size_t group) {
+    // Each batch has its own part of the bindings.
+    const auto bind_batch = [&](size_t batch) {
       auto all_said = std::make_unique<std::vector<Said>>();
+      KnownClauses known;
       Sibling sibling;
-      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
+      for (size_t i = begins[batch]; i < begins[batch + 1]; ++i) {
+        if (i > begins[batch] && definition_of(pairs[i]) != definition_of(pairs[i - 1])) {
+          sibling = {};
+        }
         Diagnostics said(kMostFindingsAhead);
-        bind_pair(i, sibling, &said);
+        bind_pair(i, sibling, &known, &said);
         const BindingSpec& binding = model_->bindings[i];
         if (!said.all().empty()) {
           all_said->push_back({i, std::move(said)});
@@ -134,17 +148,18 @@ class Joiner {
       }
       return all_said;
     };
-    Ahead<std::vector<Said>> ahead(groups, kGroupsPerThread, bind_group);
-    for (size_t group = 0; group < groups; ++group) {
-      const auto all_said = ahead.fetch(group);
+    Ahead<std::vector<Said>> ahead(batches, kBatchesPerThread, bind_batch);
+    for (size_t batch = 0; batch < batches; ++batch) {
+      const auto all_said = ahead.fetch(batch);
       if (all_said == nullptr) throw std::bad_alloc();
       auto said = all_said->begin();
-      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
+      for (size_t i = begins[batch]; i < begins[batch + 1]; ++i) {
         const bool is_quiet = said == all_said->end() || said->pair != i;
         Diagnostics findings = is_quiet ? Diagnostics() : std::move((said++)->findings);
         if (findings.is_full()) {
           findings = Diagnostics();
-          bind_pair(i, {}, &findings);
+          KnownClauses known;
+          bind_pair(i, {}, &known, &findings);
         }
         if (!tell_of_shadow(model_->bindings[i])) diagnostics_->add_all(std::move(findings));
       }

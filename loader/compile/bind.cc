@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "loader/compile/known_clauses.h"
 #include "loader/compile/read_rewrite.h"
 #include "loader/compile/tensors.h"
 #include "shim/abi/folder_list.h"
@@ -13,11 +14,12 @@ namespace {
 class Binder {
  public:
   Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
-         const Sibling& sibling, Diagnostics* diagnostics)
+         const Sibling& sibling, KnownClauses* known, Diagnostics* diagnostics)
       : pattern_(pattern),
         solution_(solution),
         definition_(definition),
         sibling_(sibling),
+        known_(known),
         diagnostics_(diagnostics),
         scope_(pattern, definition) {}
 
@@ -415,8 +417,7 @@ class Binder {
     where_.reserve(solution_.where.size());
     where_clauses_.reserve(solution_.where.size());
     for (const MarkedExpression& clause : solution_.where) {
-      const auto compiled =
-          compile_where(clause.expression, scope_, &where_, &where_clauses_);
+      const auto compiled = known_->compile(clause, definition_, scope_, &where_, &where_clauses_);
       if (!compiled) refuse_expression(compiled.error(), clause);
     }
   }
@@ -426,7 +427,7 @@ class Binder {
     binding_.when_clauses.reserve(solution_.when.size());
     for (const MarkedExpression& clause : solution_.when) {
       const auto compiled =
-          compile_where(clause.expression, scope_, &binding_.when, &binding_.when_clauses);
+          known_->compile(clause, definition_, scope_, &binding_.when, &binding_.when_clauses);
       if (compiled) continue;
       refuse_expression(compiled.error(), clause);
       binding_.when.clear();
@@ -518,6 +519,7 @@ class Binder {
   const SolutionSpec& solution_;
   const Definition& definition_;
   const Sibling sibling_;
+  KnownClauses* const known_;
   Diagnostics* diagnostics_;
   BindingScope scope_;
   BindingSpec binding_;
@@ -557,8 +559,9 @@ bool fits_in_bytes(int64_t value, uint32_t size) {
 }
 
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const Sibling& sibling, Diagnostics* diagnostics) {
-  return Binder(pattern, solution, definition, sibling, diagnostics).bind();
+                 const Definition& definition, const Sibling& sibling, KnownClauses* known,
+                 Diagnostics* diagnostics) {
+  return Binder(pattern, solution, definition, sibling, known, diagnostics).bind();
 }
 
 }  // namespace fibshim

@@ -37,10 +37,13 @@ struct Sibling {
   const SolutionSpec* solution = nullptr;
 };
 
+class KnownClauses;
+
 // Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
-// warnings; a kernel parameter that the pattern's value does not fit is an error. Runs on any
-// thread.
+// warnings; a kernel parameter that the pattern's value does not fit is an error. `known`: of the
+// pattern. Runs on any thread.
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const Sibling& sibling, Diagnostics* diagnostics);
+                 const Definition& definition, const Sibling& sibling, KnownClauses* known,
+                 Diagnostics* diagnostics);
 
 }  // namespace fibshim

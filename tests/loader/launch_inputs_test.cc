@@ -104,7 +104,10 @@ TEST(LaunchInputs, OfABindingAreThoseOfAllItsPrograms) {
   ArgumentSpec argument{};
   argument.steps = {step_of(Op::load_param, ValueType::int32, 0, 2, 0)};
   binding.arguments = std::vector{argument};
-  binding.geometry[kGridX].steps = {step_of(Op::load_param, ValueType::int32, 0, 3, 0)};
+  CompiledValue grid_x;
+  grid_x.steps = {step_of(Op::load_param, ValueType::int32, 0, 3, 0)};
+  binding.geometry[kGridX].kind = GeometryMap::Kind::program;
+  binding.geometry[kGridX].value = std::make_shared<const CompiledValue>(grid_x);
   binding.geometry[kGridY].kind = GeometryMap::Kind::copy;
   binding.geometry[kGridY].index = kGridZ;
   LaunchInputList list;

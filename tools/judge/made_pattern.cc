@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/compile/bind.h"
+#include "loader/compile/known_clauses.h"
 #include "loader/compile/read_pattern.h"
 #include "tools/judge/references.h"
 #include "tools/judge/usual_values.h"
@@ -89,7 +89,8 @@ std::string add_pattern(const VerifyBlocks& verify_blocks, FolderModel* model,
   if (pattern == nullptr || diagnostics.error_count() != 0) {
     return diagnostics.all().empty() ? "no pattern can be made" : diagnostics.all()[0].message;
   }
-  BindingSpec binding = bind(*pattern, solution, *definition, {}, &diagnostics);
+  KnownClauses known;
+  BindingSpec binding = bind(*pattern, solution, *definition, {}, &known, &diagnostics);
   if (binding.state != BindingState::ready) return binding.reason;
   binding.pattern = static_cast<uint32_t>(model->patterns.size());
   binding.solution = solution_index;
