@@ -106,9 +106,9 @@ class Joiner {
   std::vector<size_t> batches_of(const Pairs& pairs) const {
     std::vector<size_t> begins;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const bool goes_on =
-          i > 0 && pairs[i].first == pairs[i - 1].first &&
-          (i - begins.back() < kBatchPairs || definition_of(pairs[i]) == definition_of(pairs[i - 1]));
+      const bool goes_on = i > 0 && pairs[i].first == pairs[i - 1].first &&
+                           (i - begins.back() < kBatchPairs ||
+                            definition_of(pairs[i]) == definition_of(pairs[i - 1]));
       if (!goes_on) begins.push_back(i);
     }
     begins.push_back(pairs.size());

@@ -54,8 +54,8 @@ class Binder {
         binding_.where = std::move(where_);
         binding_.where_clauses = std::move(where_clauses_);
       }
-      binding_.tensors = has_sibling() ? sibling_.binding->tensors
-                                       : bind_tensors(pattern_, definition_, scope_);
+      binding_.tensors =
+          has_sibling() ? sibling_.binding->tensors : bind_tensors(pattern_, definition_, scope_);
     } else {
       binding_.arguments = {};
       binding_.where = {};
@@ -235,8 +235,7 @@ class Binder {
         arguments_.push_back(std::move(*spec));
       }
     }
-    binding_.is_identity =
-        pattern_.has_params && pattern_.params.size() == arguments_.size();
+    binding_.is_identity = pattern_.has_params && pattern_.params.size() == arguments_.size();
     for (size_t i = 0; binding_.is_identity && i < arguments_.size(); ++i) {
       const ArgumentSpec& argument = arguments_[i];
       binding_.is_identity = argument.kind == ArgumentMap::Kind::pass && argument.param == i &&
@@ -488,8 +487,7 @@ class Binder {
     for (const uint16_t index : pattern_.loose_scalars) {
       const PatternValue& value = pattern_.values[index];
       const bool is_known = definition_.find_argument(value.name) != nullptr ||
-                            definition_.find_axis(value.name) != nullptr ||
-                            takes(value.name) ||
+                            definition_.find_axis(value.name) != nullptr || takes(value.name) ||
                             std::ranges::find(used, value.name) != used.end();
       if (!is_known) dropped.push_back(&value);
     }

@@ -190,8 +190,8 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   FastForm form;
   memset(&form, 0, sizeof form);
   form.way = FastWay::slow;
-  if (binding.state != BindingState::ready || binding.arguments.items().size() > kMaxFastArguments ||
-      solution.workspace_argument != 0) {
+  if (binding.state != BindingState::ready ||
+      binding.arguments.items().size() > kMaxFastArguments || solution.workspace_argument != 0) {
     return form;
   }
   form.may_begin_early = solution.waits_for_previous && solution.early_params == 0;
@@ -201,8 +201,8 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   }
   const bool has_whole_geometry = add_geometry(binding, &form);
   const bool has_whole_checks = add_fast_checks(pattern.where_clauses, &form.checks);
-  const bool is_direct = add_fast_checks(binding.where_clauses.items(), &form.checks) && has_whole_checks &&
-                         has_whole_geometry && add_arguments(binding, &form);
+  const bool is_direct = add_fast_checks(binding.where_clauses.items(), &form.checks) &&
+                         has_whole_checks && has_whole_geometry && add_arguments(binding, &form);
   form.way = is_direct ? FastWay::direct : FastWay::computed;
   if (!is_direct) form.dimension_count = form.argument_count = 0;
   return form;

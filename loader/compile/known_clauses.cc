@@ -8,8 +8,8 @@ ExpressionResult<void> KnownClauses::compile(const MarkedExpression& clause,
                                              const Definition& definition,
                                              const BindingScope& scope, std::vector<Step>* steps,
                                              std::vector<Clause>* clauses) {
-  const bool is_same_for_all = std::ranges::none_of(
-      clause.expression.names(), [&](const std::string& name) {
+  const bool is_same_for_all =
+      std::ranges::none_of(clause.expression.names(), [&](const std::string& name) {
         const DefinitionAxis* const axis = definition.find_axis(name);
         return axis != nullptr && axis->is_const;
       });

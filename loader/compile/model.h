@@ -59,7 +59,7 @@ struct BindingSpec {
   std::vector<Step> workspace;  // its size in bytes; empty: none
   SharedList<Step> where;
   SharedList<Clause> where_clauses;  // what the steps check
-  std::vector<Step> when;             // also set if the binding is refused or broken
+  std::vector<Step> when;            // also set if the binding is refused or broken
   std::vector<Clause> when_clauses;
   std::shared_ptr<const TensorSpecs> tensors;  // null: nothing is known
 };

@@ -100,8 +100,8 @@ class SolutionReader {
     read_dim3(require_member(launch, "block", what, diagnostics_), "block", kBlockX);
     read_dim3(launch.find("cluster"), "cluster", kClusterX);
     solution_.has_cluster = static_cast<bool>(launch.find("cluster"));
-    if (auto shared_mem =
-            read_expression(launch.find("shared_mem"), true, "\"shared_mem\"", diagnostics_, known_)) {
+    if (auto shared_mem = read_expression(launch.find("shared_mem"), true, "\"shared_mem\"",
+                                          diagnostics_, known_)) {
       solution_.geometry[kSharedMem] = std::move(*shared_mem);
     }
     for (uint32_t i = 0; i < kGeometryCount; ++i) {

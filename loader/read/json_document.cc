@@ -157,7 +157,8 @@ class JsonReader {
     if (!add(JsonKind::string)) return false;
     const char* const from = ++at_;
     const bool may_be_known = known_ != nullptr && !is_key;
-    const JsonString string = may_be_known ? known_->read(from, end_) : read_json_string(from, end_);
+    const JsonString string =
+        may_be_known ? known_->read(from, end_) : read_json_string(from, end_);
     if (string.end == nullptr) return false;
     continuation_bytes_ += string.continuation_bytes;
     last().is_key = is_key;

@@ -77,8 +77,7 @@ class JsonDocument {
   // nullopt if the text is no JSON or exceeds a limit. Duplicate keys are reported, but do not
   // fail. `known`: strings of other texts, if there are some like this one.
   static std::optional<JsonDocument> parse(std::string_view text, const std::string* file,
-                                           Diagnostics* diagnostics,
-                                           KnownStrings* known = nullptr);
+                                           Diagnostics* diagnostics, KnownStrings* known = nullptr);
 
   JsonValue root() const { return {this, 0}; }
   void set_file(const std::string* file) { file_ = file; }  // for marks made from now on

@@ -35,7 +35,7 @@ class KnownStrings {
   const size_t least_bytes_;
   std::mutex adding_;
   size_t bytes_ = 0;
-  std::atomic<size_t> count_ = 0;  // those below do not change any more
+  std::atomic<size_t> count_ = 0;             // those below do not change any more
   std::array<uint64_t, kMostStrings> heads_;  // the first bytes of each
   std::array<Known, kMostStrings> known_;
 };

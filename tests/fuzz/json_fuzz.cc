@@ -31,9 +31,9 @@ void compare(JsonValue one, JsonValue other) {
     const auto expected = other.members();
     require(members.size() == expected.size(), "an object has its members");
     for (size_t i = 0; i < members.size(); ++i) {
-      require(members[i].key == expected[i].key &&
-                  is_same(members[i].key_mark, expected[i].key_mark),
-              "a key is what and where it is");
+      require(
+          members[i].key == expected[i].key && is_same(members[i].key_mark, expected[i].key_mark),
+          "a key is what and where it is");
       compare(one.value_of(members[i]), other.value_of(expected[i]));
     }
   }

@@ -67,7 +67,8 @@ TEST(KnownStrings, AreLimited) {
   for (int turn = 0; turn < 2; ++turn) {
     for (const size_t size : {size_t{10}, KnownStrings::kMostBytes / 2, KnownStrings::kMostBytes,
                               KnownStrings::kMostBytes + 1}) {
-      EXPECT_EQ(length_both_ways(&large, std::string(size, 'a') + "\""), static_cast<ptrdiff_t>(size));
+      EXPECT_EQ(length_both_ways(&large, std::string(size, 'a') + "\""),
+                static_cast<ptrdiff_t>(size));
     }
   }
 }
