@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "loader/check/choices.h"
-#include "loader/compile/known_clauses.h"
+#include "loader/compile/bind.h"
 #include "loader/read/ahead.h"
 
 namespace fibshim {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "loader/compile/known_clauses.h"
 #include "loader/compile/read_rewrite.h"
 #include "loader/compile/tensors.h"
 #include "shim/abi/folder_list.h"
@@ -527,13 +526,6 @@ class Binder {
 };
 
 }  // namespace
-
-std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
-  if (name == kNextMayBegin) return Meaning{Source::constant(0)};
-  const DefinitionAxis* const axis = definition_.find_axis(name);
-  if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
-  return pattern_.find_meaning(name);
-}
 
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why) {
   const GeometryInfo& info = kGeometry[index];

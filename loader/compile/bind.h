@@ -2,24 +2,10 @@
 // solution's kernel, or why it must not.
 #pragma once
 
+#include "loader/compile/binding_scope.h"
 #include "loader/compile/model.h"
 
 namespace fibshim {
-
-// The meaning of a solution's names for one pattern: the definition's constant axes first, then the
-// pattern's own values.
-class BindingScope : public Scope {
- public:
-  BindingScope(const PatternSpec& pattern, const Definition& definition)
-      : pattern_(pattern), definition_(definition) {}
-
-  std::optional<Meaning> find(std::string_view name) const override;
-  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest no names
-
- private:
-  const PatternSpec& pattern_;
-  const Definition& definition_;
-};
 
 // True if CUDA accepts the constant for dimension `index`; otherwise sets *why.
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why);
@@ -36,8 +22,6 @@ struct Sibling {
   const BindingSpec* binding = nullptr;  // null: there is none
   const SolutionSpec* solution = nullptr;
 };
-
-class KnownClauses;
 
 // Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
 // warnings; a kernel parameter that the pattern's value does not fit is an error. `known`: of the

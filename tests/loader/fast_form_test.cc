@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "loader/compile/known_clauses.h"
+#include "loader/compile/bind.h"
 #include "loader/compile/read_pattern.h"
 
 namespace fibshim {

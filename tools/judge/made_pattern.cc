@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/compile/known_clauses.h"
+#include "loader/compile/bind.h"
 #include "loader/compile/read_pattern.h"
 #include "tools/judge/references.h"
 #include "tools/judge/usual_values.h"

@@ -1,8 +1,15 @@
-#include "loader/compile/known_clauses.h"
+#include "loader/compile/binding_scope.h"
 
 #include <algorithm>
 
 namespace fibshim {
+
+std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
+  if (name == kNextMayBegin) return Meaning{Source::constant(0)};
+  const DefinitionAxis* const axis = definition_.find_axis(name);
+  if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
+  return pattern_.find_meaning(name);
+}
 
 ExpressionResult<void> KnownClauses::compile(const MarkedExpression& clause,
                                              const Definition& definition,
