@@ -1,5 +1,7 @@
 #include "loader/check/file_reader.h"
 
+#include "loader/read/known_strings.h"
+
 namespace fibshim {
 namespace {
 
@@ -13,9 +15,30 @@ struct FileReader::JsonFile {
   explicit JsonFile(FileContent read)
       : content(std::move(read)), hash(XXH3_128bits(content.bytes.data(), content.bytes.size())) {}
 
-  const FileContent content;
+  FileContent content;
   const XXH128_hash_t hash;
   std::optional<JsonDocument> document;  // empty if not parsed yet, or parsing has findings
+};
+
+// What the threads of one read() share.
+struct FileReader::Shared {
+  KnownStrings known;
+  std::mutex mutex;
+  std::vector<std::string> buffers;  // of files that are done with
+
+  std::string take_buffer() {
+    const std::lock_guard lock(mutex);
+    if (buffers.empty()) return {};
+    std::string buffer = std::move(buffers.back());
+    buffers.pop_back();
+    return buffer;
+  }
+
+  void give_buffer(std::string buffer) {
+    if (buffer.size() > kMaxFileAheadBytes) return;
+    const std::lock_guard lock(mutex);
+    buffers.push_back(std::move(buffer));
+  }
 };
 
 FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagnostics* diagnostics)
@@ -24,39 +47,46 @@ FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagn
 }
 
 void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, const Use& use) {
+  Shared shared;
   Ahead<JsonFile> ahead(files.size(), kFilesPerThread,
-                        [&](size_t i) { return read_ahead(*folder, files[i]); });
+                        [&](size_t i) { return read_ahead(*folder, files[i], &shared); });
   for (size_t i = 0; i < files.size(); ++i) {
     if (diagnostics_->is_full() || !is_within_limit()) return;
-    read_one(folder, files[i], ahead.fetch(i), use);
+    const std::string* const name = &names_->emplace_back(folder->listing.shown(files[i]));
+    std::unique_ptr<JsonFile> file = ahead.fetch(i);
+    if (file == nullptr) file = read_late(*folder, files[i], *name);
+    if (file == nullptr) continue;
+    use_file(folder, files[i], name, file.get(), use);
+    shared.give_buffer(std::move(file->content.bytes));
   }
 }
 
 // Runs on any thread and reports nothing. Returns null if reading fails.
 std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& folder,
-                                                             const std::string& relative) const {
-  auto content = folder.listing.root.read(relative, kMaxFileAheadBytes);
+                                                             const std::string& relative,
+                                                             Shared* shared) const {
+  auto content = folder.listing.root.read(relative, kMaxFileAheadBytes, shared->take_buffer());
   if (!content) return nullptr;
   auto file = std::make_unique<JsonFile>(std::move(*content));
   if (folder.manifest) return file;  // do not parse before the signature is checked
   Diagnostics unsaid;
-  file->document = JsonDocument::parse(file->content.bytes, nullptr, &unsaid);
+  file->document = JsonDocument::parse(file->content.bytes, nullptr, &unsaid, &shared->known);
   if (!unsaid.all().empty()) file->document.reset();
   return file;
 }
 
-// `file`: null if it was not read ahead.
-void FileReader::read_one(OneFolder* folder, const std::string& relative,
-                          std::unique_ptr<JsonFile> file, const Use& use) {
-  const std::string* const name = &names_->emplace_back(folder->listing.shown(relative));
-  if (file == nullptr) {
-    auto content = folder->listing.root.read(relative, kMaxJsonBytes);
-    if (!content) {
-      diagnostics_->add(Rule::file_read, {*name, 0, 0}, content.error().message);
-      return;
-    }
-    file = std::make_unique<JsonFile>(std::move(*content));
-  }
+// Reads a file in its turn. Returns null after reporting it if that fails.
+std::unique_ptr<FileReader::JsonFile> FileReader::read_late(const OneFolder& folder,
+                                                            const std::string& relative,
+                                                            const std::string& name) {
+  auto content = folder.listing.root.read(relative, kMaxJsonBytes);
+  if (content) return std::make_unique<JsonFile>(std::move(*content));
+  diagnostics_->add(Rule::file_read, {name, 0, 0}, content.error().message);
+  return nullptr;
+}
+
+void FileReader::use_file(OneFolder* folder, const std::string& relative, const std::string* name,
+                          JsonFile* file, const Use& use) {
   folder->trust.check(relative, file->content.stamp);
   const std::string& bytes = file->content.bytes;
   if (!add_size(*folder, bytes.size())) return;

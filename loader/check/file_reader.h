@@ -50,9 +50,13 @@ class FileReader {
 
  private:
   struct JsonFile;
-  std::unique_ptr<JsonFile> read_ahead(const OneFolder& folder, const std::string& relative) const;
-  void read_one(OneFolder* folder, const std::string& relative, std::unique_ptr<JsonFile> file,
-                const Use& use);
+  struct Shared;
+  std::unique_ptr<JsonFile> read_ahead(const OneFolder& folder, const std::string& relative,
+                                       Shared* shared) const;
+  std::unique_ptr<JsonFile> read_late(const OneFolder& folder, const std::string& relative,
+                                      const std::string& name);
+  void use_file(OneFolder* folder, const std::string& relative, const std::string* name,
+                JsonFile* file, const Use& use);
   // Records the file for the manifest and compares it with the signed one. Returns false if it
   // differs.
   bool check_entry(OneFolder* folder, const std::string& relative, std::string_view bytes);

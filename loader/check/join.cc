@@ -9,7 +9,8 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kGroupsPerThread = 64;
+constexpr size_t kBatchPairs = 64;  // about
+constexpr size_t kBatchesPerThread = 3;
 constexpr size_t kMostFindingsAhead = 16;  // of a pair: one with more is bound again in its turn
 
 class Joiner {
@@ -34,10 +35,16 @@ class Joiner {
       const PatternSpec& pattern = *model_->patterns[i];
       const std::string_view prefix = pattern.name_prefix();
       auto at = first_with_prefix(by_name, prefix);
+      std::string_view last_name;
+      bool can_name_last = false;
       for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
         const bool has_share = model_->solutions[at->second].share != 0;
         if (!(has_share ? pattern.reads_share : pattern.reads_rest)) continue;
-        if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
+        if (at->first != last_name) {
+          last_name = at->first;
+          can_name_last = pattern.can_name(last_name, {});
+        }
+        if (can_name_last) pairs.emplace_back(i, at->second);
       }
     }
     if (pairs.size() > kMaxBindings) {
@@ -55,9 +62,10 @@ class Joiner {
 
   using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;  // of a pattern and a solution
 
-  struct Bound {
-    BindingSpec binding;
-    Diagnostics said{kMostFindingsAhead};
+  // What was found about a pair.
+  struct Said {
+    size_t pair;
+    Diagnostics findings;
   };
 
   static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
@@ -89,50 +97,71 @@ class Joiner {
     diagnostics_->add(Rule::limit, {model_->folders[0].given, 0, 0}, what + " are accepted");
   }
 
-  // Pairs with the same pattern and definition stand together, and are bound together.
-  void bind_all(const Pairs& pairs) {
-    const auto definition_of = [&](const std::pair<uint32_t, uint32_t>& pair) {
-      return std::string_view(model_->solutions[pair.second].definition.name);
-    };
+  std::string_view definition_of(const std::pair<uint32_t, uint32_t>& pair) const {
+    return model_->solutions[pair.second].definition.name;
+  }
+
+  // Returns where batches begin, and the end. A batch has one pattern, and all pairs of a
+  // definition: these are bound together.
+  std::vector<size_t> batches_of(const Pairs& pairs) const {
     std::vector<size_t> begins;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const bool is_next = i > 0 && pairs[i].first == pairs[i - 1].first &&
-                           definition_of(pairs[i]) == definition_of(pairs[i - 1]);
-      if (!is_next) begins.push_back(i);
+      const bool goes_on = i > 0 && pairs[i].first == pairs[i - 1].first &&
+                           (i - begins.back() < kBatchPairs ||
+                            definition_of(pairs[i]) == definition_of(pairs[i - 1]));
+      if (!goes_on) begins.push_back(i);
     }
-    const size_t groups = begins.size();
     begins.push_back(pairs.size());
-    model_->bindings.reserve(pairs.size());
-    const auto bind_pair = [&](size_t i, const BindingSpec* sibling, Diagnostics* said) {
+    return begins;
+  }
+
+  void bind_all(const Pairs& pairs) {
+    const std::vector<size_t> begins = batches_of(pairs);
+    const size_t batches = begins.size() - 1;
+    model_->bindings.resize(pairs.size());
+    const auto bind_pair = [&](size_t i, const Sibling& sibling, KnownClauses* known,
+                               Diagnostics* said) {
       const SolutionSpec& solution = model_->solutions[pairs[i].second];
-      BindingSpec binding = bind(*model_->patterns[pairs[i].first], solution,
-                                 *model_->definition_of(solution), sibling, said);
+      BindingSpec& binding = model_->bindings[i];
+      binding = bind(*model_->patterns[pairs[i].first], solution, *model_->definition_of(solution),
+                     sibling, known, said);
       binding.pattern = pairs[i].first;
       binding.solution = pairs[i].second;
-      return binding;
     };
-    const auto bind_group = [&](size_t group) {
-      auto bound = std::make_unique<std::vector<Bound>>();
-      bound->reserve(begins[group + 1] - begins[group]);
-      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
-        const BindingSpec* const sibling = bound->empty() ? nullptr : &bound->back().binding;
-        Bound& one = bound->emplace_back();
-        one.binding = bind_pair(i, sibling, &one.said);
-      }
-      return bound;
-    };
-    Ahead<std::vector<Bound>> ahead(groups, kGroupsPerThread, bind_group);
-    for (size_t group = 0; group < groups; ++group) {
-      auto bound = ahead.fetch(group);
-      if (bound == nullptr) throw std::bad_alloc();
-      for (size_t i = begins[group]; i < begins[group + 1]; ++i) {
-        Bound& one = (*bound)[i - begins[group]];
-        if (one.said.is_full()) {
-          one.said = Diagnostics();
-          one.binding = bind_pair(i, nullptr, &one.said);
+    // Each batch has its own part of the bindings.
+    const auto bind_batch = [&](size_t batch) {
+      auto all_said = std::make_unique<std::vector<Said>>();
+      KnownClauses known;
+      Sibling sibling;
+      for (size_t i = begins[batch]; i < begins[batch + 1]; ++i) {
+        if (i > begins[batch] && definition_of(pairs[i]) != definition_of(pairs[i - 1])) {
+          sibling = {};
         }
-        if (!tell_of_shadow(one.binding)) diagnostics_->add_all(std::move(one.said));
-        model_->bindings.push_back(std::move(one.binding));
+        Diagnostics said(kMostFindingsAhead);
+        bind_pair(i, sibling, &known, &said);
+        const BindingSpec& binding = model_->bindings[i];
+        if (!said.all().empty()) {
+          all_said->push_back({i, std::move(said)});
+        } else if (binding.state == BindingState::ready) {
+          sibling = {&binding, &model_->solutions[pairs[i].second]};
+        }
+      }
+      return all_said;
+    };
+    Ahead<std::vector<Said>> ahead(batches, kBatchesPerThread, bind_batch);
+    for (size_t batch = 0; batch < batches; ++batch) {
+      const auto all_said = ahead.fetch(batch);
+      if (all_said == nullptr) throw std::bad_alloc();
+      auto said = all_said->begin();
+      for (size_t i = begins[batch]; i < begins[batch + 1]; ++i) {
+        const bool is_quiet = said == all_said->end() || said->pair != i;
+        Diagnostics findings = is_quiet ? Diagnostics() : std::move((said++)->findings);
+        if (findings.is_full()) {
+          findings = Diagnostics();
+          KnownClauses known;
+          bind_pair(i, {}, &known, &findings);
+        }
+        if (!tell_of_shadow(model_->bindings[i])) diagnostics_->add_all(std::move(findings));
       }
     }
   }

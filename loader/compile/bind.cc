@@ -13,11 +13,12 @@ namespace {
 class Binder {
  public:
   Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
-         const BindingSpec* sibling, Diagnostics* diagnostics)
+         const Sibling& sibling, KnownClauses* known, Diagnostics* diagnostics)
       : pattern_(pattern),
         solution_(solution),
         definition_(definition),
         sibling_(sibling),
+        known_(known),
         diagnostics_(diagnostics),
         scope_(pattern, definition) {}
 
@@ -26,36 +27,46 @@ class Binder {
       binding_.state = BindingState::refused;  // `check` reports it once per solution
       binding_.reason = "it does not claim to be batch-invariant, which fibshim.json requires";
     }
-    check_axes();
-    check_dtypes();
-    check_writes();
-    bind_arguments();
-    bind_geometry();
-    bind_where();
+    if (!has_sibling()) {
+      check_axes();
+      check_dtypes();
+    }
+    const bool has_same_arguments = copy_arguments();
+    if (!has_same_arguments) {
+      check_writes();
+      bind_arguments();
+    }
+    const bool has_same_names = bind_geometry();
+    const bool has_same_where = copy_where();
+    if (!has_same_where) bind_where();
     bind_when();
     if (binding_.state == BindingState::ready) {
-      warn_of_dropped_scalars();
+      if (!has_same_arguments || !has_same_names || !has_same_where) warn_of_dropped_scalars();
       if (solution_.error_code != ErrorCode::success) {
         binding_.state = BindingState::broken;
         binding_.reason = solution_.error_message;
       }
     }
-    if (binding_.state == BindingState::ready && sibling_ != nullptr &&
-        sibling_->state == BindingState::ready) {
-      binding_.tensors = sibling_->tensors;
-      binding_.variable_axes = sibling_->variable_axes;
-    } else if (binding_.state == BindingState::ready) {
-      bind_tensors(pattern_, definition_, scope_, &binding_);
+    if (binding_.state == BindingState::ready) {
+      if (!has_same_arguments) binding_.arguments = std::move(arguments_);
+      if (!has_same_where) {
+        binding_.where = std::move(where_);
+        binding_.where_clauses = std::move(where_clauses_);
+      }
+      binding_.tensors =
+          has_sibling() ? sibling_.binding->tensors : bind_tensors(pattern_, definition_, scope_);
     } else {
-      binding_.arguments.clear();
-      binding_.where.clear();
-      binding_.where_clauses.clear();
+      binding_.arguments = {};
+      binding_.where = {};
+      binding_.where_clauses = {};
       for (GeometrySpec& geometry : binding_.geometry) geometry = {};
     }
     return std::move(binding_);
   }
 
  private:
+  bool has_sibling() const { return sibling_.binding != nullptr; }
+
   std::string pair_text() const {
     return "pattern " + in_quotes(pattern_.label) + ", solution " + in_quotes(solution_.name.name);
   }
@@ -184,6 +195,23 @@ class Binder {
     binding_.reason = why;
   }
 
+  // Returns true if the sibling's arguments are the same.
+  bool copy_arguments() {
+    if (!has_sibling()) return false;
+    const SolutionSpec& other = *sibling_.solution;
+    if (solution_.workspace_argument != 0 || other.workspace_argument != 0 ||
+        solution_.has_params != other.has_params ||
+        !std::ranges::equal(solution_.arguments, other.arguments, {}, &MarkedName::name,
+                            &MarkedName::name) ||
+        !std::ranges::equal(solution_.params, other.params, {}, &KernelParam::size,
+                            &KernelParam::size)) {
+      return false;
+    }
+    binding_.arguments = sibling_.binding->arguments;
+    binding_.is_identity = sibling_.binding->is_identity;
+    return true;
+  }
+
   void bind_arguments() {
     for (size_t i = 0; i < solution_.arguments.size(); ++i) {
       const MarkedName& argument = solution_.arguments[i];
@@ -203,13 +231,12 @@ class Binder {
       const bool is_known = solution_.has_params && i < solution_.params.size();
       const uint32_t size = is_known ? solution_.params[i].size : 0;
       if (auto spec = make_argument(argument, *meaning, size)) {
-        binding_.arguments.push_back(std::move(*spec));
+        arguments_.push_back(std::move(*spec));
       }
     }
-    binding_.is_identity =
-        pattern_.has_params && pattern_.params.size() == binding_.arguments.size();
-    for (size_t i = 0; binding_.is_identity && i < binding_.arguments.size(); ++i) {
-      const ArgumentSpec& argument = binding_.arguments[i];
+    binding_.is_identity = pattern_.has_params && pattern_.params.size() == arguments_.size();
+    for (size_t i = 0; binding_.is_identity && i < arguments_.size(); ++i) {
+      const ArgumentSpec& argument = arguments_[i];
       binding_.is_identity = argument.kind == ArgumentMap::Kind::pass && argument.param == i &&
                              argument.offset == 0 && argument.size == pattern_.params[i];
     }
@@ -238,7 +265,7 @@ class Binder {
     ArgumentSpec spec{};
     spec.kind = ArgumentMap::Kind::workspace;
     spec.size = sizeof(uint64_t);
-    binding_.arguments.push_back(std::move(spec));
+    arguments_.push_back(std::move(spec));
   }
 
   std::optional<ArgumentSpec> make_argument(const MarkedName& argument,
@@ -310,10 +337,23 @@ class Binder {
            value.simple->source.kind == Source::Kind::geometry;
   }
 
-  void bind_geometry() {
+  // Returns true if it uses the same names as the sibling's.
+  bool bind_geometry() {
+    bool has_same_names = has_sibling();
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       const MarkedExpression& entry = solution_.geometry[i];
       GeometrySpec& spec = binding_.geometry[i];
+      has_same_names = has_same_names && entry.expression.names() ==
+                                             sibling_.solution->geometry[i].expression.names();
+      if (has_sibling() && is_same(entry, sibling_.solution->geometry[i])) {
+        spec = sibling_.binding->geometry[i];
+        if (is_cluster(i, spec)) binding_.has_cluster = true;
+        continue;
+      }
+      if (entry.is_number) {
+        set_constant(i, entry, entry.expression.node(0).integer);
+        continue;
+      }
       auto compiled = compile_value(entry.expression, scope_);
       if (!compiled) {
         refuse_expression(compiled.error(), entry);
@@ -325,39 +365,67 @@ class Binder {
         continue;
       }
       if (compiled->constant) {
-        std::string why;
-        if (!is_geometry_in_range(i, *compiled->constant, &why)) {
-          refuse(Rule::refused_expression, entry.text.mark, why);
-          continue;
-        }
-        spec.constant = static_cast<uint32_t>(*compiled->constant);
-      } else if (is_geometry_alone(*compiled)) {
+        set_constant(i, entry, *compiled->constant);
+        continue;
+      }
+      if (is_geometry_alone(*compiled)) {
         spec.kind = GeometryMap::Kind::copy;
         spec.index = static_cast<uint8_t>(compiled->simple->source.index);
       } else {
         spec.kind = GeometryMap::Kind::program;
-        spec.steps = std::move(compiled->steps);
       }
-      spec.simple = compiled->simple;
-      const bool is_cluster = i >= kClusterX && i <= kClusterZ;
-      if (is_cluster && (spec.kind != GeometryMap::Kind::constant || spec.constant != 1)) {
-        binding_.has_cluster = true;
-      }
+      spec.value = std::make_shared<const CompiledValue>(std::move(*compiled));
+      if (is_cluster(i, spec)) binding_.has_cluster = true;
     }
+    return has_same_names;
+  }
+
+  void set_constant(uint32_t index, const MarkedExpression& entry, int64_t value) {
+    std::string why;
+    if (!is_geometry_in_range(index, value, &why)) {
+      return refuse(Rule::refused_expression, entry.text.mark, why);
+    }
+    GeometrySpec& spec = binding_.geometry[index];
+    spec.constant = static_cast<uint32_t>(value);
+    if (is_cluster(index, spec)) binding_.has_cluster = true;
+  }
+
+  static bool is_cluster(uint32_t index, const GeometrySpec& spec) {
+    return index >= kClusterX && index <= kClusterZ &&
+           (spec.kind != GeometryMap::Kind::constant || spec.constant != 1);
+  }
+
+  static bool is_same(const MarkedExpression& a, const MarkedExpression& b) {
+    if (a.is_number != b.is_number) return false;
+    return a.is_number ? a.expression.node(0).integer == b.expression.node(0).integer
+                       : a.text.text == b.text.text;
+  }
+
+  // Returns true if the sibling's clauses are the same.
+  bool copy_where() {
+    if (!has_sibling() || !std::ranges::equal(solution_.where, sibling_.solution->where, is_same)) {
+      return false;
+    }
+    binding_.where = sibling_.binding->where;
+    binding_.where_clauses = sibling_.binding->where_clauses;
+    return true;
   }
 
   void bind_where() {
+    where_.reserve(solution_.where.size());
+    where_clauses_.reserve(solution_.where.size());
     for (const MarkedExpression& clause : solution_.where) {
-      const auto compiled =
-          compile_where(clause.expression, scope_, &binding_.where, &binding_.where_clauses);
+      const auto compiled = known_->compile(clause, definition_, scope_, &where_, &where_clauses_);
       if (!compiled) refuse_expression(compiled.error(), clause);
     }
   }
 
   void bind_when() {
+    binding_.when.reserve(solution_.when.size());
+    binding_.when_clauses.reserve(solution_.when.size());
     for (const MarkedExpression& clause : solution_.when) {
       const auto compiled =
-          compile_where(clause.expression, scope_, &binding_.when, &binding_.when_clauses);
+          known_->compile(clause, definition_, scope_, &binding_.when, &binding_.when_clauses);
       if (compiled) continue;
       refuse_expression(compiled.error(), clause);
       binding_.when.clear();
@@ -396,27 +464,30 @@ class Binder {
     binding_.when_clauses = {Clause{}};
   }
 
-  bool is_used_by_solution(const std::string& name) const {
-    const auto uses = [&](const MarkedExpression& expression) {
-      const auto& names = expression.expression.names();
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
-    return takes(name) || std::ranges::any_of(solution_.geometry, uses) ||
-           std::ranges::any_of(solution_.where, [&](const MarkedExpression& clause) {
-             const auto& pins = clause.expression.pins();
-             return std::ranges::find(pins, name, &Expression::Pin::name) != pins.end();
-           });
+  // The names that the solution uses beside its arguments.
+  std::vector<std::string_view> names_in_expressions() const {
+    std::vector<std::string_view> names;
+    for (const MarkedExpression& value : solution_.geometry) {
+      const auto& used = value.expression.names();
+      names.insert(names.end(), used.begin(), used.end());
+    }
+    for (const MarkedExpression& clause : solution_.where) {
+      for (const Expression::Pin& pin : clause.expression.pins()) names.emplace_back(pin.name);
+    }
+    return names;
   }
 
   // Warns of the original's scalars whose values have no effect: the solution does not use them, no
   // axis is computed from them, and no `where` makes them equal to a constant or to other values.
   void warn_of_dropped_scalars() {
+    if (pattern_.loose_scalars.empty()) return;
     std::vector<const PatternValue*> dropped;
+    const std::vector<std::string_view> used = names_in_expressions();
     for (const uint16_t index : pattern_.loose_scalars) {
       const PatternValue& value = pattern_.values[index];
       const bool is_known = definition_.find_argument(value.name) != nullptr ||
-                            definition_.find_axis(value.name) != nullptr ||
-                            is_used_by_solution(value.name);
+                            definition_.find_axis(value.name) != nullptr || takes(value.name) ||
+                            std::ranges::find(used, value.name) != used.end();
       if (!is_known) dropped.push_back(&value);
     }
     const auto is_dropped = [&](const std::string& name) {
@@ -444,21 +515,17 @@ class Binder {
   const PatternSpec& pattern_;
   const SolutionSpec& solution_;
   const Definition& definition_;
-  const BindingSpec* const sibling_;
+  const Sibling sibling_;
+  KnownClauses* const known_;
   Diagnostics* diagnostics_;
   BindingScope scope_;
   BindingSpec binding_;
+  std::vector<ArgumentSpec> arguments_;
+  std::vector<Step> where_;
+  std::vector<Clause> where_clauses_;
 };
 
 }  // namespace
-
-std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
-  if (name == kNextMayBegin) return Meaning{Source::constant(0)};
-  const DefinitionAxis* const axis = definition_.find_axis(name);
-  if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
-  if (pattern_.find_value(name) == nullptr) return std::nullopt;
-  return pattern_.find(name);
-}
 
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why) {
   const GeometryInfo& info = kGeometry[index];
@@ -482,9 +549,9 @@ bool fits_in_bytes(int64_t value, uint32_t size) {
 }
 
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const BindingSpec* sibling,
+                 const Definition& definition, const Sibling& sibling, KnownClauses* known,
                  Diagnostics* diagnostics) {
-  return Binder(pattern, solution, definition, sibling, diagnostics).bind();
+  return Binder(pattern, solution, definition, sibling, known, diagnostics).bind();
 }
 
 }  // namespace fibshim

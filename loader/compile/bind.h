@@ -2,24 +2,10 @@
 // solution's kernel, or why it must not.
 #pragma once
 
+#include "loader/compile/binding_scope.h"
 #include "loader/compile/model.h"
 
 namespace fibshim {
-
-// The meaning of a solution's names for one pattern: the definition's constant axes first, then the
-// pattern's own values.
-class BindingScope : public Scope {
- public:
-  BindingScope(const PatternSpec& pattern, const Definition& definition)
-      : pattern_(pattern), definition_(definition) {}
-
-  std::optional<Meaning> find(std::string_view name) const override;
-  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest no names
-
- private:
-  const PatternSpec& pattern_;
-  const Definition& definition_;
-};
 
 // True if CUDA accepts the constant for dimension `index`; otherwise sets *why.
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why);
@@ -30,11 +16,18 @@ bool is_whole_clusters(uint32_t grid_index, int64_t grid, int64_t cluster, std::
 // True if `size` bytes can hold the integer, signed or unsigned.
 bool fits_in_bytes(int64_t value, uint32_t size);
 
+// A ready binding of the same pattern to another solution of the same definition, of which nothing
+// was said. What the two have in common is copied from it.
+struct Sibling {
+  const BindingSpec* binding = nullptr;  // null: there is none
+  const SolutionSpec* solution = nullptr;
+};
+
 // Requires that `pattern` can name `definition`, which `solution` solves. Refusals are reported as
-// warnings; a kernel parameter that the pattern's value does not fit is an error. `sibling`: the
-// binding of the same pattern and definition to another solution, or null. Runs on any thread.
+// warnings; a kernel parameter that the pattern's value does not fit is an error. `known`: of the
+// pattern. Runs on any thread.
 BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
-                 const Definition& definition, const BindingSpec* sibling,
+                 const Definition& definition, const Sibling& sibling, KnownClauses* known,
                  Diagnostics* diagnostics);
 
 }  // namespace fibshim

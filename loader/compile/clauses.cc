@@ -221,6 +221,9 @@ bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* s
 }
 
 std::vector<Step> sort_clauses(const std::vector<Step>& steps) {
+  const bool is_sorted = std::ranges::is_sorted(steps, {}, &Step::op) &&
+                         (steps.empty() || steps.front().op > Op::require);
+  if (is_sorted) return steps;
   std::vector<Step> sorted, rest;
   for (const Step& step : steps) {
     (step.op > Op::require ? sorted : rest).push_back(step);

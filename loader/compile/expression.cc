@@ -60,14 +60,14 @@ class ExpressionParser {
                                   " bytes; at most " + std::to_string(kMaxExpressionLength) +
                                   " are accepted");
     }
-    expression_.nodes_.reserve(4);
+    tree_->nodes.reserve(4);
     auto root = parse_or();
     if (!root) return tl::unexpected<ExpressionError>(root.error());
     skip_blanks();
     if (at_ < text_.size()) return unexpected_character();
-    expression_.root_ = *root;
-    expression_.note_names();
-    return std::move(expression_);
+    tree_->root = *root;
+    tree_->note_names();
+    return Expression(std::move(tree_));
   }
 
  private:
@@ -129,12 +129,12 @@ class ExpressionParser {
   }
 
   Index add(Expression::Node node) {
-    if (expression_.nodes_.size() >= kMaxExpressionNodes) {
+    if (tree_->nodes.size() >= kMaxExpressionNodes) {
       return expression_error(Rule::expression_size, node.offset,
                               "the expression has too many parts");
     }
-    expression_.nodes_.push_back(std::move(node));
-    return static_cast<uint16_t>(expression_.nodes_.size() - 1);
+    tree_->nodes.push_back(std::move(node));
+    return static_cast<uint16_t>(tree_->nodes.size() - 1);
   }
 
   Index add_binary(Expression::Kind kind, Op op, size_t offset, uint16_t left, uint16_t right) {
@@ -362,7 +362,7 @@ class ExpressionParser {
   size_t peeked_at_ = SIZE_MAX;
   const OperatorInfo* peeked_ = nullptr;  // the operator at peeked_at_
   uint32_t depth_ = 0;
-  Expression expression_;
+  std::shared_ptr<Expression::Tree> tree_ = std::make_shared<Expression::Tree>();
 };
 
 ExpressionResult<Expression> Expression::parse(std::string_view text) {
@@ -370,76 +370,80 @@ ExpressionResult<Expression> Expression::parse(std::string_view text) {
 }
 
 Expression Expression::constant(int64_t value) {
-  Expression expression;
-  Node node{};
+  auto tree = std::make_shared<Tree>();
+  Node& node = tree->nodes.emplace_back();
   node.kind = Kind::integer;
   node.integer = value;
-  expression.nodes_.push_back(std::move(node));
-  return expression;
+  return Expression(std::move(tree));
+}
+
+const std::shared_ptr<const Expression::Tree>& Expression::empty_tree() {
+  static const auto tree = std::make_shared<const Tree>();
+  return tree;
 }
 
 std::vector<int64_t> Expression::integers() const {
   std::vector<int64_t> result;
-  for (const Node& node : nodes_) {
+  for (const Node& node : tree_->nodes) {
     if (node.kind == Kind::integer) result.push_back(node.integer);
   }
   return result;
 }
 
-std::vector<std::string> Expression::names_below(const Node& top) const {
-  std::vector<std::string> names;
+std::vector<std::string> Expression::Tree::names_below(const Node& top) const {
+  std::vector<std::string> found;
   std::vector<const Node*> open{&top};
   while (!open.empty()) {
     const Node& node = *open.back();
     open.pop_back();
     if (node.kind == Kind::integer || node.kind == Kind::floating) continue;
     if (node.kind == Kind::name) {
-      names.push_back(node.name);
+      found.push_back(node.name);
       continue;
     }
-    open.push_back(&nodes_[node.left]);
+    open.push_back(&nodes[node.left]);
     if (node.kind != Kind::negate && node.kind != Kind::logical_not) {
-      open.push_back(&nodes_[node.right]);
+      open.push_back(&nodes[node.right]);
     }
   }
-  return names;
+  return found;
 }
 
-void Expression::note_names() {
-  for (const Node& node : nodes_) {
-    if (node.kind == Kind::name && std::ranges::find(names_, node.name) == names_.end()) {
-      names_.push_back(node.name);
+void Expression::Tree::note_names() {
+  for (const Node& node : nodes) {
+    if (node.kind == Kind::name && std::ranges::find(names, node.name) == names.end()) {
+      names.push_back(node.name);
     }
   }
-  std::vector<uint16_t> open{root_};
+  std::vector<uint16_t> open{root};
   while (!open.empty()) {
-    const Node& clause = nodes_[open.back()];
+    const Node& clause = nodes[open.back()];
     open.pop_back();
     if (clause.kind == Kind::logical_and) {
       open.push_back(clause.left);
       open.push_back(clause.right);
     } else if (clause.kind == Kind::binary && clause.op == Op::eq) {
-      note_equality(nodes_[clause.left], nodes_[clause.right]);
+      note_equality(nodes[clause.left], nodes[clause.right]);
     }
   }
 }
 
-void Expression::note_equality(const Node& left, const Node& right) {
+void Expression::Tree::note_equality(const Node& left, const Node& right) {
   const bool is_name = left.kind == Kind::name;
-  if (is_name && right.kind == Kind::name) equal_names_.emplace_back(left.name, right.name);
+  if (is_name && right.kind == Kind::name) equal_names.emplace_back(left.name, right.name);
   const Node& name = is_name ? left : right;
   const Node& value = is_name ? right : left;
   if (name.kind == Kind::name && value.kind == Kind::integer) {
-    pins_.push_back({name.name, true, value.integer});
+    pins.push_back({name.name, true, value.integer});
   } else if (name.kind == Kind::name && value.kind == Kind::floating) {
     // `n == 64.0` allows one integer, as `n == 64` does.
     constexpr double kExact = 9007199254740992;  // 2^53
     const double number = value.floating;
     const bool is_integer = std::abs(number) <= kExact && number == std::trunc(number);
-    pins_.push_back({name.name, is_integer, is_integer ? static_cast<int64_t>(number) : 0});
+    pins.push_back({name.name, is_integer, is_integer ? static_cast<int64_t>(number) : 0});
   }
-  if (is_name) equalities_.push_back({left.name, names_below(right)});
-  if (right.kind == Kind::name) equalities_.push_back({right.name, names_below(left)});
+  if (is_name) equalities.push_back({left.name, names_below(right)});
+  if (right.kind == Kind::name) equalities.push_back({right.name, names_below(left)});
 }
 
 }  // namespace fibshim

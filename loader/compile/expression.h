@@ -2,6 +2,8 @@
 // compile_expression.h compiles the tree to programs.
 #pragma once
 
+#include <memory>
+
 #include "loader/read/diagnostics.h"
 #include "loader/read/limits.h"
 
@@ -46,7 +48,7 @@ constexpr Op mirrored_comparison(Op op) {
   }
 }
 
-// A parsed expression. Immutable.
+// A parsed expression. Immutable, and cheap to copy.
 class Expression {
  public:
   enum class Kind : uint8_t {
@@ -69,15 +71,16 @@ class Expression {
     std::string name;
   };
 
+  Expression() : tree_(empty_tree()) {}
   static ExpressionResult<Expression> parse(std::string_view text);
   static Expression constant(int64_t value);
 
-  const Node& node(uint16_t index) const { return nodes_[index]; }
-  uint16_t root() const { return root_; }
-  bool is_empty() const { return nodes_.empty(); }  // default-constructed
+  const Node& node(uint16_t index) const { return tree_->nodes[index]; }
+  uint16_t root() const { return tree_->root; }
+  bool is_empty() const { return tree_->nodes.empty(); }  // default-constructed
 
   // Returns each name in the expression once.
-  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& names() const { return tree_->names; }
   // Returns every integer in the expression.
   std::vector<int64_t> integers() const;
   // A clause `name == constant` (or the other way round).
@@ -86,30 +89,37 @@ class Expression {
     bool is_integer;
     int64_t integer;
   };
-  const std::vector<Pin>& pins() const { return pins_; }  // of all clauses joined by &&
+  const std::vector<Pin>& pins() const { return tree_->pins; }  // of all clauses joined by &&
   // A clause `name == other` (or the other way round), with the names that `other` uses.
   struct Equality {
     std::string name;
     std::vector<std::string> others;
   };
-  const std::vector<Equality>& equalities() const { return equalities_; }  // the same
+  const std::vector<Equality>& equalities() const { return tree_->equalities; }  // the same
   // Returns both names of each clause `name == name`.
   const std::vector<std::pair<std::string, std::string>>& equal_names() const {
-    return equal_names_;
+    return tree_->equal_names;
   }
 
  private:
-  void note_names();  // fills in what follows `root_`
-  void note_equality(const Node& left, const Node& right);
-  std::vector<std::string> names_below(const Node& node) const;
   friend class ExpressionParser;
-  std::vector<Node> nodes_;
-  uint16_t root_ = 0;
-  // Found once, by parse(): each pair of a pattern and a solution asks for them.
-  std::vector<std::string> names_;
-  std::vector<Pin> pins_;
-  std::vector<Equality> equalities_;
-  std::vector<std::pair<std::string, std::string>> equal_names_;
+  struct Tree {
+    std::vector<Node> nodes;
+    uint16_t root = 0;
+    // Found once, by parse(): each pair of a pattern and a solution asks for them.
+    std::vector<std::string> names;
+    std::vector<Pin> pins;
+    std::vector<Equality> equalities;
+    std::vector<std::pair<std::string, std::string>> equal_names;
+
+    void note_names();  // fills in what follows `root`
+    void note_equality(const Node& left, const Node& right);
+    std::vector<std::string> names_below(const Node& node) const;
+  };
+  static const std::shared_ptr<const Tree>& empty_tree();
+  explicit Expression(std::shared_ptr<const Tree> tree) : tree_(std::move(tree)) {}
+
+  std::shared_ptr<const Tree> tree_;
 };
 
 }  // namespace fibshim

@@ -97,8 +97,8 @@ bool add_geometry(const BindingSpec& binding, FastForm* form) {
     }
     form->has_dynamic = static_cast<uint16_t>(form->has_dynamic | 1u << i);
     FastDimension dimension{};
-    if (i == kSharedMem || form->dimension_count == kMaxFastDimensions || !spec.simple ||
-        !make_dimension(*spec.simple, &dimension)) {
+    if (i == kSharedMem || form->dimension_count == kMaxFastDimensions || !spec.value->simple ||
+        !make_dimension(*spec.value->simple, &dimension)) {
       is_whole = false;
       continue;
     }
@@ -111,15 +111,16 @@ bool add_geometry(const BindingSpec& binding, FastForm* form) {
 // Adds the arguments. Returns false if one is not a whole parameter of the original.
 bool add_arguments(const BindingSpec& binding, FastForm* form) {
   if (binding.is_identity) return true;
-  for (size_t i = 0; i < binding.arguments.size(); ++i) {
-    const ArgumentSpec& argument = binding.arguments[i];
+  const std::vector<ArgumentSpec>& arguments = binding.arguments.items();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const ArgumentSpec& argument = arguments[i];
     if (argument.kind != ArgumentMap::Kind::pass || argument.offset != 0 ||
         argument.param > UINT8_MAX) {
       return false;
     }
     form->arguments[i] = static_cast<uint8_t>(argument.param);
   }
-  form->argument_count = static_cast<uint8_t>((binding.arguments.size() + 7) / 8 * 8);
+  form->argument_count = static_cast<uint8_t>((arguments.size() + 7) / 8 * 8);
   return true;
 }
 
@@ -189,8 +190,8 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   FastForm form;
   memset(&form, 0, sizeof form);
   form.way = FastWay::slow;
-  if (binding.state != BindingState::ready || binding.arguments.size() > kMaxFastArguments ||
-      solution.workspace_argument != 0) {
+  if (binding.state != BindingState::ready ||
+      binding.arguments.items().size() > kMaxFastArguments || solution.workspace_argument != 0) {
     return form;
   }
   form.may_begin_early = solution.waits_for_previous && solution.early_params == 0;
@@ -200,8 +201,8 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   }
   const bool has_whole_geometry = add_geometry(binding, &form);
   const bool has_whole_checks = add_fast_checks(pattern.where_clauses, &form.checks);
-  const bool is_direct = add_fast_checks(binding.where_clauses, &form.checks) && has_whole_checks &&
-                         has_whole_geometry && add_arguments(binding, &form);
+  const bool is_direct = add_fast_checks(binding.where_clauses.items(), &form.checks) &&
+                         has_whole_checks && has_whole_geometry && add_arguments(binding, &form);
   form.way = is_direct ? FastWay::direct : FastWay::computed;
   if (!is_direct) form.dimension_count = form.argument_count = 0;
   return form;

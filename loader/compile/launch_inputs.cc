@@ -121,11 +121,11 @@ void LaunchInputList::add(const std::vector<Step>& steps) {
 
 void LaunchInputList::add(const BindingSpec& binding) {
   add(binding.when);
-  add(binding.where);
-  for (const ArgumentSpec& argument : binding.arguments) add(argument.steps);
+  add(binding.where.items());
+  for (const ArgumentSpec& argument : binding.arguments.items()) add(argument.steps);
   for (const GeometrySpec& value : binding.geometry) {
     if (value.kind == GeometryMap::Kind::copy) add_geometry(value.index);
-    add(value.steps);
+    if (value.kind == GeometryMap::Kind::program) add(value.value->steps);
   }
 }
 

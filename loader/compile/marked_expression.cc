@@ -2,11 +2,33 @@
 
 namespace fibshim {
 
+ExpressionResult<Expression> KnownExpressions::parse(std::string_view text) {
+  std::string key(text);
+  const auto known = parsed_.find(key);
+  if (known != parsed_.end()) return known->second;
+  auto parsed = Expression::parse(text);
+  if (parsed && parsed_.size() < kMost) parsed_.emplace(std::move(key), *parsed);
+  return parsed;
+}
+
+Expression KnownExpressions::constant(int64_t value) {
+  const auto known = constants_.find(value);
+  if (known != constants_.end()) return known->second;
+  Expression made = Expression::constant(value);
+  if (constants_.size() < kMost) constants_.emplace(value, made);
+  return made;
+}
+
 std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
-                                                const std::string& what, Diagnostics* diagnostics) {
+                                                const std::string& what, Diagnostics* diagnostics,
+                                                KnownExpressions* known) {
   if (!value) return std::nullopt;
   if (accepts_numbers && value.kind() == JsonKind::integer) {
-    return MarkedExpression{Expression::constant(value.integer()), {"", value.mark(), {}}, true};
+    const int64_t integer = value.integer();
+    return MarkedExpression{
+        known == nullptr ? Expression::constant(integer) : known->constant(integer),
+        {"", value.mark(), {}},
+        true};
   }
   if (accepts_numbers && value.kind() != JsonKind::string) {
     diagnostics->add(
@@ -15,8 +37,9 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
     return std::nullopt;
   }
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
-  MarkedExpression result{Expression::constant(0), value.marked_string(), false};
-  auto parsed = Expression::parse(result.text.text);
+  MarkedExpression result{{}, value.marked_string(), false};
+  const std::string& text = result.text.text;
+  auto parsed = known == nullptr ? Expression::parse(text) : known->parse(text);
   if (!parsed) {
     report(parsed.error(), result, diagnostics);
     return std::nullopt;
@@ -26,7 +49,7 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
 }
 
 std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
-                                           Diagnostics* diagnostics) {
+                                           Diagnostics* diagnostics, KnownExpressions* known) {
   std::vector<MarkedExpression> clauses;
   const std::string what = in_quotes(key);
   if (!expect_kind(value, JsonKind::array, what, diagnostics) ||
@@ -34,7 +57,7 @@ std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
     return clauses;
   }
   for (const JsonValue element : value.elements()) {
-    auto clause = read_expression(element, false, "an entry of " + what, diagnostics);
+    auto clause = read_expression(element, false, "an entry of " + what, diagnostics, known);
     if (clause) clauses.push_back(std::move(*clause));
   }
   return clauses;

@@ -1,6 +1,8 @@
 // Expressions in a folder's JSON, with their places.
 #pragma once
 
+#include <unordered_map>
+
 #include "loader/compile/expression.h"
 #include "loader/read/fields.h"
 
@@ -15,13 +17,29 @@ struct MarkedExpression {
   Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
 };
 
-// Reads a string that contains an expression or, if `accepts_numbers`, an integer.
+// Expressions that have been parsed: the solutions of a folder repeat the same few. Not thread-safe.
+class KnownExpressions {
+ public:
+  ExpressionResult<Expression> parse(std::string_view text);
+  Expression constant(int64_t value);
+
+ private:
+  static constexpr size_t kMost = 1024;  // of either kind
+
+  std::unordered_map<std::string, Expression> parsed_;
+  std::unordered_map<int64_t, Expression> constants_;
+};
+
+// Reads a string that contains an expression or, if `accepts_numbers`, an integer. `known`: null if
+// none are known.
 std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
-                                                const std::string& what, Diagnostics* diagnostics);
+                                                const std::string& what, Diagnostics* diagnostics,
+                                                KnownExpressions* known = nullptr);
 
 // Reads the array of clauses under `key`, such as "where"; empty if `value` is missing.
 std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
-                                           Diagnostics* diagnostics);
+                                           Diagnostics* diagnostics,
+                                           KnownExpressions* known = nullptr);
 
 void report(const ExpressionError& error, const MarkedExpression& expression,
             Diagnostics* diagnostics);

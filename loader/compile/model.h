@@ -14,13 +14,37 @@ struct ArgumentSpec : ArgumentMap {
 };
 
 struct GeometrySpec : GeometryMap {
-  std::vector<Step> steps;
-  std::optional<SimpleValue> simple;  // the value, if it is simple
+  std::shared_ptr<const CompiledValue> value;  // null if it is constant
+};
+
+// A list that does not change any more: copies share it.
+template <class T>
+class SharedList {
+ public:
+  SharedList() = default;
+  SharedList(std::vector<T> items)
+      : items_(items.empty() ? nullptr : std::make_shared<const std::vector<T>>(std::move(items))) {
+  }
+
+  const std::vector<T>& items() const {
+    static const std::vector<T> none;
+    return items_ == nullptr ? none : *items_;
+  }
+  bool operator==(const SharedList&) const = default;  // true of copies
+
+ private:
+  std::shared_ptr<const std::vector<T>> items_;
 };
 
 struct TensorSpec : TensorUse {
   std::string name_text;
   std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
+};
+
+// What shadow checks need to know of the launches of one pattern and definition.
+struct TensorSpecs {
+  std::vector<TensorSpec> tensors;
+  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
 };
 
 struct BindingSpec {
@@ -30,15 +54,14 @@ struct BindingSpec {
   std::string reason;
   bool is_identity = false;
   bool has_cluster = false;
-  std::vector<ArgumentSpec> arguments;
+  SharedList<ArgumentSpec> arguments;
   GeometrySpec geometry[kGeometryCount] = {};
   std::vector<Step> workspace;  // its size in bytes; empty: none
-  std::vector<Step> where;
-  std::vector<Clause> where_clauses;  // what the steps check
-  std::vector<Step> when;             // also set if the binding is refused or broken
+  SharedList<Step> where;
+  SharedList<Clause> where_clauses;  // what the steps check
+  std::vector<Step> when;            // also set if the binding is refused or broken
   std::vector<Clause> when_clauses;
-  std::vector<TensorSpec> tensors;
-  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
+  std::shared_ptr<const TensorSpecs> tensors;  // null: nothing is known
 };
 
 struct FolderModel {

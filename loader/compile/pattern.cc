@@ -47,11 +47,15 @@ bool PatternSpec::is_tied_to_name(std::string_view wanted) const {
   return false;
 }
 
+std::optional<Scope::Meaning> PatternSpec::find_meaning(std::string_view wanted) const {
+  const PatternValue* const value = find_value(wanted);
+  if (value == nullptr) return std::nullopt;
+  if (value->expression) return Meaning{{}, &value->expression->expression, this};
+  return Meaning{value->source};
+}
+
 std::optional<Scope::Meaning> PatternSpec::find(std::string_view wanted) const {
-  if (const PatternValue* const value = find_value(wanted)) {
-    if (value->expression) return Meaning{{}, &value->expression->expression, this};
-    return Meaning{value->source};
-  }
+  if (const auto meaning = find_meaning(wanted)) return meaning;
   const auto capture = std::find(captures.begin(), captures.end(), wanted);
   if (capture == captures.end()) return std::nullopt;
   const auto index = static_cast<uint16_t>(capture - captures.begin());

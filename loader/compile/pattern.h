@@ -96,6 +96,7 @@ class PatternSpec : public Scope {
   bool is_tied_to_name(std::string_view wanted) const;
 
   std::optional<Meaning> find(std::string_view wanted) const override;
+  std::optional<Meaning> find_meaning(std::string_view wanted) const;  // of values only
   std::vector<std::string_view> names() const override;
 
   // True if the template can produce `definition_name`. `fixed`: the known values of keys; a key

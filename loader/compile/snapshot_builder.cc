@@ -39,16 +39,14 @@ SnapshotHeader* header_of(const Snapshot* snapshot) {
   return reinterpret_cast<SnapshotHeader*>(const_cast<Snapshot*>(snapshot)) - 1;
 }
 
-// Grows one block. Equal texts and programs are stored once.
+// Grows one block, with room for the header in front. Equal texts and programs are stored once.
 class BlobBuilder {
  public:
   static constexpr size_t kAlignment = 8;
+  using Memory = std::unique_ptr<char, decltype(&free)>;
 
   // `bytes`: a guess of the size, which spares most folders a reallocation.
-  explicit BlobBuilder(size_t bytes) {
-    bytes_.reserve(bytes);
-    bytes_.resize(sizeof(Snapshot));
-  }
+  explicit BlobBuilder(size_t bytes) { (void)room(sizeof(Snapshot), bytes); }
 
   template <class T>
   Array<T> array(const std::vector<T>& values) {
@@ -62,9 +60,10 @@ class BlobBuilder {
     const auto known = texts_.find(value);
     if (known != texts_.end()) return known->second;
     // Texts need no alignment; append() aligns whatever follows.
-    const Offset at = static_cast<Offset>(bytes_.size());
-    bytes_.append(value);
-    bytes_ += '\0';
+    const auto at = static_cast<Offset>(size_);
+    char* const text = room(value.size() + 1);
+    memcpy(text, value.data(), value.size());
+    text[value.size()] = '\0';
     texts_.emplace(value, at);
     return at;
   }
@@ -80,18 +79,58 @@ class BlobBuilder {
     return program;
   }
 
-  // Offsets have 32 bits: if this is true, returned offsets are invalid.
-  bool is_too_large() const { return bytes_.size() > UINT32_MAX; }
+  // Makes room for `count` items, which put() fills in.
+  template <class T>
+  Array<T> array_of(size_t count) {
+    align();
+    const auto at = static_cast<Offset>(size_);
+    memset(room(count * sizeof(T)), 0, count * sizeof(T));
+    return {at, static_cast<uint32_t>(count)};
+  }
 
-  const std::string& bytes() const { return bytes_; }
+  template <class T>
+  void put(Array<T> array, size_t index, const T& value) {
+    memcpy(begin() + array.at + index * sizeof(T), &value, sizeof(T));
+  }
+
+  // Offsets have 32 bits: if this is true, returned offsets are invalid.
+  bool is_too_large() const { return size_ > UINT32_MAX; }
+
+  size_t size() const { return size_; }
+  char* begin() const { return memory_.get() + sizeof(SnapshotHeader); }
+  Memory release() { return std::move(memory_); }
 
  private:
   Offset append(const void* data, size_t size) {
     if (size == 0) return 0;
-    bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment, '\0');
-    const Offset at = static_cast<Offset>(bytes_.size());
-    bytes_.append(static_cast<const char*>(data), size);
+    align();
+    const auto at = static_cast<Offset>(size_);
+    memcpy(room(size), data, size);
     return at;
+  }
+
+  void align() {
+    const size_t padding = (kAlignment - size_ % kAlignment) % kAlignment;
+    memset(room(padding), 0, padding);
+  }
+
+  // Returns `size` more bytes at the end. Makes the block larger if it must, with room for `more`.
+  char* room(size_t size, size_t more = 0) {
+    if (size > capacity_ - size_) grow(size + std::max(more, capacity_));
+    char* const at = begin() + size_;
+    size_ += size;
+    return at;
+  }
+
+  void grow(size_t by) {
+    constexpr size_t kUnit = alignof(SnapshotHeader);
+    const size_t capacity = (size_ + by + kUnit - 1) / kUnit * kUnit;
+    Memory memory(static_cast<char*>(aligned_alloc(kUnit, sizeof(SnapshotHeader) + capacity)),
+                  &free);
+    if (memory == nullptr) throw std::bad_alloc();
+    memory.swap(memory_);
+    if (memory != nullptr) memcpy(begin(), memory.get() + sizeof(SnapshotHeader), size_);
+    capacity_ = capacity;
   }
 
   // Allows to look up a text without copying it.
@@ -100,7 +139,9 @@ class BlobBuilder {
   };
   using Places = std::unordered_map<std::string, Offset, TextHash, std::equal_to<>>;
 
-  std::string bytes_;
+  Memory memory_{nullptr, &free};
+  size_t size_ = 0;  // without the header, as capacity_
+  size_t capacity_ = 0;
   Places texts_;
   Places programs_;
 };
@@ -218,32 +259,19 @@ Rewrite make_rewrite(const PatternSpec& spec, uint32_t pattern, uint32_t first_m
   return rewrite;
 }
 
-Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuilder* blob) {
-  auto binding = zeroed<Binding>();
-  binding.pattern = spec.pattern;
-  binding.solution = spec.solution;
-  binding.state = spec.state;
-  binding.is_identity = spec.is_identity;
-  binding.has_cluster = spec.has_cluster;
-  if (!spec.reason.empty()) binding.reason = blob->text(spec.reason);
+Array<ArgumentMap> add_arguments(const std::vector<ArgumentSpec>& specs, BlobBuilder* blob) {
   std::vector<ArgumentMap> arguments;
-  for (const ArgumentSpec& argument : spec.arguments) {
+  arguments.reserve(specs.size());
+  for (const ArgumentSpec& argument : specs) {
     arguments.push_back(argument);
     arguments.back().program = blob->program(argument.steps);
   }
-  binding.arguments = blob->array(arguments);
-  for (uint32_t i = 0; i < kGeometryCount; ++i) {
-    binding.geometry[i] = spec.geometry[i];
-    binding.geometry[i].program = blob->program(spec.geometry[i].steps);
-  }
-  binding.workspace = blob->program(spec.workspace);
-  binding.where = blob->program(sort_clauses(spec.where));
-  binding.when = blob->program(sort_clauses(spec.when));
-  binding.range = make_fast_range(spec);
-  binding.fast =
-      make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
+  return blob->array(arguments);
+}
+
+void add_tensors(const TensorSpecs& specs, BlobBuilder* blob, Binding* binding) {
   std::vector<TensorUse> tensors;
-  for (const TensorSpec& tensor : spec.tensors) {
+  for (const TensorSpec& tensor : specs.tensors) {
     auto& entry = tensors.emplace_back(zeroed<TensorUse>());
     entry = tensor;
     entry.name = blob->text(tensor.name_text);
@@ -253,12 +281,54 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
     }
     entry.axes = blob->array(tensor_axes);
   }
-  binding.tensors = blob->array(tensors);
+  binding->tensors = blob->array(tensors);
   std::vector<NamedAxis> axes;
-  for (const auto& [name, steps] : spec.variable_axes) {
+  for (const auto& [name, steps] : specs.variable_axes) {
     axes.push_back({blob->text(name), blob->program(steps)});
   }
-  binding.axes = blob->array(axes);
+  binding->axes = blob->array(axes);
+}
+
+// A binding, and what was made of it. The next one may share parts of it.
+struct MadeBinding {
+  const BindingSpec* spec = nullptr;
+  Binding binding;
+};
+
+Binding make_binding(const BindingSpec& spec, const FolderModel& model, const MadeBinding& last,
+                     BlobBuilder* blob) {
+  auto binding = zeroed<Binding>();
+  binding.pattern = spec.pattern;
+  binding.solution = spec.solution;
+  binding.state = spec.state;
+  binding.is_identity = spec.is_identity;
+  binding.has_cluster = spec.has_cluster;
+  if (!spec.reason.empty()) binding.reason = blob->text(spec.reason);
+  if (last.spec != nullptr && spec.arguments == last.spec->arguments) {
+    binding.arguments = last.binding.arguments;
+  } else {
+    binding.arguments = add_arguments(spec.arguments.items(), blob);
+  }
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    const GeometrySpec& value = spec.geometry[i];
+    binding.geometry[i] = value;
+    if (value.kind != GeometryMap::Kind::program) continue;
+    binding.geometry[i].program = blob->program(value.value->steps);
+  }
+  binding.workspace = blob->program(spec.workspace);
+  binding.where = last.spec != nullptr && spec.where == last.spec->where
+                      ? last.binding.where
+                      : blob->program(sort_clauses(spec.where.items()));
+  binding.when = blob->program(sort_clauses(spec.when));
+  binding.range = make_fast_range(spec);
+  binding.fast =
+      make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
+  if (last.spec != nullptr && spec.tensors == last.spec->tensors) {
+    binding.tensors = last.binding.tensors;
+    binding.axes = last.binding.axes;
+  } else if (spec.tensors != nullptr) {
+    add_tensors(*spec.tensors, blob, &binding);
+  }
   return binding;
 }
 
@@ -306,7 +376,7 @@ void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions)
 }  // namespace
 
 Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
-  BlobBuilder blob(1024 * (1 + model.solutions.size() + model.bindings.size()));
+  BlobBuilder blob(4096 + 512 * (model.solutions.size() + model.bindings.size()));
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
@@ -331,15 +401,15 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   set_kept_params(model, &solutions);
   head.solutions = blob.array(solutions);
 
-  std::vector<Binding> bindings;
-  bindings.reserve(model.bindings.size());
+  head.bindings = blob.array_of<Binding>(model.bindings.size());
   std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
-  for (const BindingSpec& spec : model.bindings) {
-    bindings_of[spec.pattern].push_back(static_cast<uint32_t>(bindings.size()));
-    bindings.push_back(make_binding(spec, model, &blob));
-    if (blob.is_too_large()) break;
+  MadeBinding last;
+  for (uint32_t i = 0; i < model.bindings.size() && !blob.is_too_large(); ++i) {
+    const BindingSpec& spec = model.bindings[i];
+    bindings_of[spec.pattern].push_back(i);
+    last = {&spec, make_binding(spec, model, last, &blob)};
+    blob.put(head.bindings, i, last.binding);
   }
-  head.bindings = blob.array(bindings);
 
   std::vector<Pattern> patterns;
   std::vector<Pattern> members;
@@ -352,7 +422,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     });
     std::vector<Route> routes;
     for (const uint32_t binding : bindings_of[i]) {
-      const Offset definition = solutions[bindings[binding].solution].definition;
+      const Offset definition = solutions[model.bindings[binding].solution].definition;
       if (routes.empty() || routes.back().definition != definition) {
         routes.push_back({definition, binding, 0});
       }
@@ -387,21 +457,14 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
 
   head.root = blob.text(all_roots);
   head.roots = blob.array(roots);
-  const std::string& bytes = blob.bytes();
   if (blob.is_too_large()) {
     return fail(ErrorCode::invalid_value,
                 "the folder's patterns and solutions make a snapshot of more than 4 GiB");
   }
-  head.size_bytes = static_cast<uint32_t>(bytes.size());
-  constexpr size_t kAlignment = alignof(SnapshotHeader);
-  const size_t all_bytes = sizeof(SnapshotHeader) + bytes.size();
-  std::unique_ptr<void, decltype(&free)> memory(
-      aligned_alloc(kAlignment, (all_bytes + kAlignment - 1) / kAlignment * kAlignment), &free);
-  if (memory == nullptr) throw std::bad_alloc();
-  auto* const snapshot =
-      reinterpret_cast<Snapshot*>(static_cast<char*>(memory.get()) + sizeof(SnapshotHeader));
-  memcpy(static_cast<void*>(snapshot), bytes.data(), bytes.size());
+  head.size_bytes = static_cast<uint32_t>(blob.size());
+  auto* const snapshot = reinterpret_cast<Snapshot*>(blob.begin());
   memcpy(static_cast<void*>(snapshot), &head, sizeof head);
+  BlobBuilder::Memory memory = blob.release();
   new (memory.get()) SnapshotHeader(model);
   (void)memory.release();
   return SnapshotPtr(snapshot);

@@ -20,8 +20,9 @@ bool ends_with(std::string_view text, std::string_view suffix) {
 
 class SolutionReader {
  public:
-  SolutionReader(JsonValue root, const std::string& relative, Diagnostics* diagnostics)
-      : root_(root), diagnostics_(diagnostics) {
+  SolutionReader(JsonValue root, const std::string& relative, KnownExpressions* known,
+                 Diagnostics* diagnostics)
+      : root_(root), known_(known), diagnostics_(diagnostics) {
     solution_.relative = relative;
     solution_.file = root.mark().file;
   }
@@ -99,19 +100,19 @@ class SolutionReader {
     read_dim3(require_member(launch, "block", what, diagnostics_), "block", kBlockX);
     read_dim3(launch.find("cluster"), "cluster", kClusterX);
     solution_.has_cluster = static_cast<bool>(launch.find("cluster"));
-    if (auto shared_mem =
-            read_expression(launch.find("shared_mem"), true, "\"shared_mem\"", diagnostics_)) {
+    if (auto shared_mem = read_expression(launch.find("shared_mem"), true, "\"shared_mem\"",
+                                          diagnostics_, known_)) {
       solution_.geometry[kSharedMem] = std::move(*shared_mem);
     }
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       MarkedExpression& entry = solution_.geometry[i];
       if (!entry.expression.is_empty()) continue;
-      entry = {Expression::constant(kGeometry[i].default_value), {"", launch.mark(), {}}, true};
+      entry = {known_->constant(kGeometry[i].default_value), {"", launch.mark(), {}}, true};
     }
 
     read_arguments(require_member(launch, "arguments", what, diagnostics_));
-    solution_.where = read_clauses(launch.find("where"), "where", diagnostics_);
-    solution_.when = read_clauses(launch.find("when"), "when", diagnostics_);
+    solution_.where = read_clauses(launch.find("where"), "where", diagnostics_, known_);
+    solution_.when = read_clauses(launch.find("when"), "when", diagnostics_, known_);
     if (const auto benefit = read_integer(launch.find("benefit"), INT32_MIN, INT32_MAX,
                                           "\"benefit\"", diagnostics_)) {
       solution_.benefit = static_cast<int32_t>(*benefit);
@@ -124,7 +125,7 @@ class SolutionReader {
         read_boolean(launch.find("batch_invariant"), "\"batch_invariant\"", diagnostics_);
     find_next_may_begin();
     solution_.workspace =
-        read_expression(launch.find("workspace"), true, "\"workspace\"", diagnostics_);
+        read_expression(launch.find("workspace"), true, "\"workspace\"", diagnostics_, known_);
     if (solution_.workspace) find_workspace(launch.find("workspace").mark());
   }
 
@@ -181,7 +182,7 @@ class SolutionReader {
     }
     for (uint32_t i = 0; i < 3; ++i) {
       auto entry =
-          read_expression(elements[i], true, "an entry of " + in_quotes(key), diagnostics_);
+          read_expression(elements[i], true, "an entry of " + in_quotes(key), diagnostics_, known_);
       if (entry) solution_.geometry[first + i] = std::move(*entry);
     }
   }
@@ -280,6 +281,7 @@ class SolutionReader {
   }
 
   JsonValue root_;
+  KnownExpressions* known_;
   Diagnostics* diagnostics_;
   SolutionSpec solution_;
 };
@@ -287,8 +289,8 @@ class SolutionReader {
 }  // namespace
 
 std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
-                                          Diagnostics* diagnostics) {
-  return SolutionReader(root, relative, diagnostics).read();
+                                          KnownExpressions* known, Diagnostics* diagnostics) {
+  return SolutionReader(root, relative, known, diagnostics).read();
 }
 
 }  // namespace fibshim

@@ -105,25 +105,27 @@ bool may_all_vary(const Definition& definition) {
 
 }  // namespace
 
-void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
-                  BindingSpec* binding) {
-  if (may_all_vary(definition)) return;
+std::shared_ptr<const TensorSpecs> bind_tensors(const PatternSpec& pattern,
+                                                const Definition& definition, const Scope& scope) {
+  if (may_all_vary(definition)) return nullptr;
+  const auto specs = std::make_shared<TensorSpecs>();
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;
     // Nobody reads it but the originals, which write it themselves.
     if (has_name(pattern.dead, value.name)) continue;
     // Without room for all of them none is known.
-    if (binding->tensors.size() == kMaxTensors) return binding->tensors.clear();
-    binding->tensors.push_back(binder.bind(value));
+    if (specs->tensors.size() == kMaxTensors) return nullptr;
+    specs->tensors.push_back(binder.bind(value));
   }
   for (const DefinitionAxis& axis : definition.axes) {
     const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));
     if (!name || !*name) continue;
     auto compiled = compile_value(**name, scope);
     if (!compiled || compiled->is_floating) continue;
-    binding->variable_axes.emplace_back(axis.name, std::move(compiled->steps));
+    specs->variable_axes.emplace_back(axis.name, std::move(compiled->steps));
   }
+  return specs;
 }
 
 }  // namespace fibshim

@@ -6,8 +6,8 @@
 
 namespace fibshim {
 
-// Fills in the binding's tensors and its variable axes. `scope`: what names mean for this pattern and definition.
-void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
-                  BindingSpec* binding);
+// Returns null if nothing is known. `scope`: what names mean for this pattern and definition.
+std::shared_ptr<const TensorSpecs> bind_tensors(const PatternSpec& pattern,
+                                                const Definition& definition, const Scope& scope);
 
 }  // namespace fibshim

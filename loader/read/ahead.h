@@ -64,7 +64,7 @@ class Ahead {
 
  private:
   static constexpr size_t kMostThreads = 3;
-  static constexpr size_t kMostAhead = 64;
+  static constexpr size_t kMostAhead = 24;
 
   static size_t processors() {
     cpu_set_t set;

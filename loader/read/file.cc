@@ -36,7 +36,8 @@ tl::unexpected<Error> cannot_read(const std::string& path, const std::string& wh
 }
 
 // Error messages do not name the file; the caller adds its name.
-Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
+Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes,
+                             std::string buffer = {}) {
   const auto failed = [](const std::string& why) { return fail(ErrorCode::operating_system, why); };
   struct stat status {};
   if (fstat(file.get(), &status) != 0) return failed(strerror(errno));
@@ -48,7 +49,7 @@ Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
 
   // The size may change meanwhile, so the bytes actually read count. One byte more than the size is
   // asked for: a read that returns exactly the size has reached the end.
-  FileContent content{{}, stamp_of(status, file.get())};
+  FileContent content{std::move(buffer), stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
   bytes.resize(static_cast<size_t>(status.st_size) + 1);
   size_t filled = 0;
@@ -299,10 +300,11 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
   return cannot_read(path_ + "/" + relative, error_words(error), code_of(error));
 }
 
-Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
+Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes,
+                                     std::string buffer) const {
   auto file = open_to_read(relative);
   if (!file) return tl::unexpected<Error>(std::move(file.error()));
-  return read_opened(*file, relative, max_bytes);
+  return read_opened(*file, relative, max_bytes, std::move(buffer));
 }
 
 Result<FileDescriptor> RootFolder::open_to_read(const std::string& relative) const {
@@ -310,8 +312,8 @@ Result<FileDescriptor> RootFolder::open_to_read(const std::string& relative) con
 }
 
 Result<FileContent> RootFolder::read_opened(const FileDescriptor& file, const std::string& relative,
-                                            size_t max_bytes) const {
-  auto content = read_all(file, max_bytes);
+                                            size_t max_bytes, std::string buffer) const {
+  auto content = read_all(file, max_bytes, std::move(buffer));
   if (!content) return cannot_read(path_ + "/" + relative, content.error().message);
   return content;
 }

@@ -99,12 +99,13 @@ class RootFolder {
   // Opens the file or folder at `relative`. Fails with invalid_value if it lies outside the folder.
   Result<FileDescriptor> open_below(const std::string& relative, int flags) const;
 
-  // Fails as read_file() does, and as open_below() does. In two steps: read_opened() takes what
-  // open_to_read() has returned for `relative`.
-  Result<FileContent> read(const std::string& relative, size_t max_bytes) const;
+  // Fails as read_file() does, and as open_below() does. `buffer`: its memory becomes that of the
+  // bytes. In two steps: read_opened() takes what open_to_read() has returned for `relative`.
+  Result<FileContent> read(const std::string& relative, size_t max_bytes,
+                           std::string buffer = {}) const;
   Result<FileDescriptor> open_to_read(const std::string& relative) const;
   Result<FileContent> read_opened(const FileDescriptor& file, const std::string& relative,
-                                  size_t max_bytes) const;
+                                  size_t max_bytes, std::string buffer = {}) const;
 
   // Returns the stamp of what `relative` names, or nothing if nothing is there. Links may lead
   // outside the folder, so callers get the stamp only, never contents.

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/read/json_string.h"
+#include "loader/read/known_strings.h"
 
 namespace fibshim {
 namespace {
@@ -49,13 +49,13 @@ struct JsonFault : nlohmann::detail::json_sax_acceptor<nlohmann::json> {
 // long for the sources in solutions, which are not used here.
 class JsonReader {
  public:
-  explicit JsonReader(JsonDocument* document)
-      : document_(document), begin_(document->text_.data()), at_(begin_) {
+  JsonReader(JsonDocument* document, KnownStrings* known)
+      : document_(document), known_(known), begin_(document->text_.data()), at_(begin_) {
     end_ = begin_ + document->text_.size();
     if (document->text_.starts_with("\xef\xbb\xbf")) at_ += 3;
     line_begin_ = at_;
-    // One node for every 24 bytes is a guess that spares most files a reallocation.
-    document->nodes_.reserve(document->text_.size() / 24 + 16);
+    // One node for every 24 bytes is a guess that spares most files a reallocation. Large files are mostly sources.
+    document->nodes_.reserve(std::min(document->text_.size() / 24, kMostGuessedNodes) + 16);
   }
 
   bool read() {
@@ -70,6 +70,7 @@ class JsonReader {
 
  private:
   using Node = JsonDocument::Node;
+  static constexpr size_t kMostGuessedNodes = 240;
 
   void skip_blanks() {
     for (; at_ < end_; ++at_) {
@@ -155,7 +156,9 @@ class JsonReader {
   bool read_string(bool is_key) {
     if (!add(JsonKind::string)) return false;
     const char* const from = ++at_;
-    const JsonString string = read_json_string(from, end_);
+    const bool may_be_known = known_ != nullptr && !is_key;
+    const JsonString string =
+        may_be_known ? known_->read(from, end_) : read_json_string(from, end_);
     if (string.end == nullptr) return false;
     continuation_bytes_ += string.continuation_bytes;
     last().is_key = is_key;
@@ -204,6 +207,7 @@ class JsonReader {
   }
 
   JsonDocument* document_;
+  KnownStrings* const known_;  // or null
   const char* const begin_;
   const char* at_;
   const char* end_;
@@ -239,14 +243,14 @@ const char* json_kind_words(JsonKind kind) {
 }
 
 std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std::string* file,
-                                                Diagnostics* diagnostics) {
+                                                Diagnostics* diagnostics, KnownStrings* known) {
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     diagnostics->add(Rule::json_syntax, locate(text, nul, file), "a NUL character");
     return std::nullopt;
   }
   JsonDocument document(text, file);
-  JsonReader reader(&document);
+  JsonReader reader(&document, known);
   if (reader.read()) {
     document.report_duplicate_keys(diagnostics);
     return document;

@@ -31,6 +31,7 @@ enum class JsonKind : uint8_t { none, null, boolean, integer, floating, string, 
 const char* json_kind_words(JsonKind kind);
 
 class JsonDocument;
+class KnownStrings;
 
 // A value of a document, or none.
 class JsonValue {
@@ -74,9 +75,9 @@ class JsonDocument {
  public:
   // Parses `text`, which must outlive the document. Reports errors to `diagnostics`, and returns
   // nullopt if the text is no JSON or exceeds a limit. Duplicate keys are reported, but do not
-  // fail.
+  // fail. `known`: strings of other texts, if there are some like this one.
   static std::optional<JsonDocument> parse(std::string_view text, const std::string* file,
-                                           Diagnostics* diagnostics);
+                                           Diagnostics* diagnostics, KnownStrings* known = nullptr);
 
   JsonValue root() const { return {this, 0}; }
   void set_file(const std::string* file) { file_ = file; }  // for marks made from now on

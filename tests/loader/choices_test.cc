@@ -1,6 +1,8 @@
 // Several solutions for one definition: their diagnostics, and the snapshot.
 #include "loader/check/choices.h"
 
+#include <set>
+
 #include "tests/loader/checked_folder.h"
 #include "tests/support/text.h"
 
@@ -243,6 +245,92 @@ TEST(Choices, AreInTheOrderOfTrialInTheSnapshot) {
   EXPECT_EQ(bindings[1].range.span, uint64_t{1} << 63 | 8);
   EXPECT_EQ(bindings[2].range.source, FastRange::Source::always);
   EXPECT_EQ(bindings[2].when.count, 0u);
+}
+
+// What two bindings of a pattern and a definition have in common is found once; the rest is each one's own.
+TEST(Choices, HaveWhatIsTheirOwn) {
+  const struct {
+    const char* from;
+    const char* to;
+  } kRows[] = {
+      {"", ""},
+      {R"("x % 16 == 0")", R"("x % 32 == 0")"},
+      {R"(, "rows > 0")", ""},
+      {R"(["rows", 1, 1])", R"(["rows * 2", 1, 1])"},
+      {R"(["n", 1, 1])", "[128, 1, 1]"},
+      {R"("x", "y", "rows")", R"("y", "x", "rows")"},
+      {R"("arguments")", R"("cluster": [2, 1, 1], "arguments")"},
+  };
+  const auto binding_of = [](const CheckReport& report, uint32_t index) {
+    const Snapshot& snapshot = *report.snapshot;
+    const Binding& binding = snapshot.begin(snapshot.bindings)[index];
+    std::string text;
+    const auto add = [&](const Program& program) {
+      text += std::to_string(program.count) + ":";
+      text.append(reinterpret_cast<const char*>(snapshot.begin(program)),
+                  program.count * sizeof(Step));
+    };
+    add(binding.where);
+    for (const GeometryMap& value : binding.geometry) {
+      text += std::to_string(static_cast<int>(value.kind)) + std::to_string(value.constant);
+      add(value.program);
+    }
+    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+      text += std::to_string(snapshot.begin(binding.arguments)[i].param) + ",";
+    }
+    text += std::to_string(binding.tensors.count) + std::to_string(binding.has_cluster);
+    return text.append(reinterpret_cast<const char*>(&binding.fast), sizeof binding.fast);
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.to);
+    const TestFolder both;
+    make_two(both, "", R"("benefit": -1,)");
+    const TestFolder alone;
+    add_solution(alone, "my-scale", kSolutionPath, R"("benefit": -1,)");
+    if (*row.from != '\0') {
+      both.change(kOtherPath, row.from, row.to);
+      alone.change(kSolutionPath, row.from, row.to);
+    }
+    const CheckReport of_both = check(both);
+    const CheckReport of_one = check(alone);
+    ASSERT_NE(of_both.snapshot, nullptr) << all_of(of_both);
+    ASSERT_NE(of_one.snapshot, nullptr) << all_of(of_one);
+    ASSERT_EQ(of_both.ready_binding_count, 2u);
+    EXPECT_EQ(binding_of(of_both, 1), binding_of(of_one, 0));
+    EXPECT_EQ(binding_of(of_both, 0) == binding_of(of_both, 1), *row.from == '\0');
+  }
+}
+
+// An equal clause means what the definition's own axes say.
+TEST(Choices, OfTwoDefinitionsMayStateEqualClauses) {
+  const TestFolder folder;
+  folder.change(kSolutionPath, R"("rows > 0")", R"("rows >= n", "rows != 7")");
+  folder.add_size("128");
+  const CheckReport report = check(folder);
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  ASSERT_EQ(report.ready_binding_count, 2u);
+  const Snapshot& snapshot = *report.snapshot;
+  std::multiset<int64_t> bounds;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Binding& binding = snapshot.begin(snapshot.bindings)[i];
+    for (uint32_t k = 0; k < binding.where.count; ++k) {
+      const Step& step = snapshot.begin(binding.where)[k];
+      if (step.op != Op::require_aligned) bounds.insert(step.imm);
+    }
+  }
+  EXPECT_EQ(bounds, (std::multiset<int64_t>{7, 7, 64, 128}));
+}
+
+// A warning of each, as of the first.
+TEST(Choices, AreAllWarnedOf) {
+  const TestFolder folder(kPatternPath, R"(, "factor == 0.1")", "");
+  folder.change(kPatternPath, R"("params": [8, 8, 4, 4, 4])", R"("params": [8, 8, 4, 4, 4, 4])");
+  folder.change(kPatternPath, R"("factor": {)",
+                R"("lost": {"arg": 5, "type": "int32"}, "factor": {)");
+  make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)");
+  const std::string said = all_of(check(folder));
+  EXPECT_CONTAINS(said, "solution \"my-scale\": the original takes \"lost\"");
+  EXPECT_CONTAINS(said, "solution \"other\": the original takes \"lost\"");
 }
 
 // A broken solution fails the launches that it is for, and no others.

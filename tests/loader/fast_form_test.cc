@@ -107,9 +107,11 @@ class Compiled {
     const auto solution_json = JsonDocument::parse(solution, &file_, &diagnostics_);
     const auto definition_json = JsonDocument::parse(kFormDefinition, &file_, &diagnostics_);
     pattern_ = read_pattern(pattern_json->root(), &diagnostics_);
-    solution_ = *read_solution(solution_json->root(), "s.json", &diagnostics_);
+    KnownExpressions known;
+    KnownClauses clauses;
+    solution_ = *read_solution(solution_json->root(), "s.json", &known, &diagnostics_);
     const Definition definition = *read_definition(definition_json->root(), &diagnostics_);
-    binding_ = fibshim::bind(*pattern_, solution_, definition, nullptr, &diagnostics_);
+    binding_ = fibshim::bind(*pattern_, solution_, definition, {}, &clauses, &diagnostics_);
     EXPECT_EQ(diagnostics_.error_count(), 0u) << first_error();
   }
 
@@ -425,7 +427,9 @@ TEST(FastDimension, IsWhatTheProgramComputes) {
   for (const char* grid : {"i", "ceil_div(i, 1)", "ceil_div(i, 8)", "ceil_div(i, 6)", "min(i, 9)",
                            "min(132, ceil_div(i, 128))", "min(ceil_div(i, 12), 132)"}) {
     const Compiled compiled({.grid = grid});
-    const std::vector<Step>& steps = compiled.binding().geometry[kGridX].steps;
+    const GeometrySpec& spec = compiled.binding().geometry[kGridX];
+    ASSERT_NE(spec.value, nullptr) << grid;
+    const std::vector<Step>& steps = spec.value->steps;
     const FastForm form = compiled.form();
     ASSERT_EQ(form.dimension_count, 1) << grid;
     for (int32_t near : {2, 6, 8, 12, 128, 1584, 16897, INT32_MAX - 1})

@@ -1,6 +1,8 @@
 // JSON with places: every key and value has its line and column.
 #include "loader/read/json_document.h"
 
+#include "loader/read/known_strings.h"
+
 #include "tests/support/text.h"
 
 namespace fibshim {
@@ -133,6 +135,38 @@ TEST(JsonDocument, KeepsIntegersThatFitInto64BitsOnly) {
   EXPECT_EQ(elements[1].integer(), INT64_MIN);
   EXPECT_EQ(elements[2].kind(), JsonKind::floating);
   EXPECT_EQ(elements[3].kind(), JsonKind::floating);
+}
+
+// A string that is known from another text changes nothing: neither places nor what is refused.
+TEST(JsonDocument, IsTheSameWithKnownStrings) {
+  const std::string source = R"(// \"one\"\n\tint\u00e4 = '\\'; €)";
+  const std::string first = "{\"a\": \"" + source + "\", \"b\": 1}";
+  for (const std::string& text :
+       {first, "[\"" + source + "\", \"" + source + "\" , {\"c\": 2}]", "{\"" + source + "\": 3}",
+        "[\"" + source + "\", 01]", "[\"" + source + "\"\n x]", "[\"" + source + "\"",
+        "[\"" + source + "\\q\"]", "[\"" + source, "[\"" + source + "\n\"]",
+        "[\"" + source.substr(0, source.size() - 1) + "\"]", "[\"" + source + " \", 1]"}) {
+    KnownStrings known(8);
+    Diagnostics of_first, with, without;
+    ASSERT_TRUE(JsonDocument::parse(first, &kFile, &of_first, &known));
+    const auto one = JsonDocument::parse(text, &kFile, &with, &known);
+    const auto other = JsonDocument::parse(text, &kFile, &without);
+    ASSERT_EQ(one.has_value(), other.has_value()) << text;
+    ASSERT_EQ(with.all().size(), without.all().size()) << text;
+    for (size_t i = 0; i < with.all().size(); ++i) {
+      EXPECT_EQ(format_diagnostic(with.all()[i]), format_diagnostic(without.all()[i]));
+    }
+    if (!one || one->root().kind() != JsonKind::array) continue;
+    const auto elements = one->root().elements();
+    const auto expected = other->root().elements();
+    ASSERT_EQ(elements.size(), expected.size());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      EXPECT_EQ(place_of(elements[i].mark()), place_of(expected[i].mark())) << text;
+      if (elements[i].kind() == JsonKind::string) {
+        EXPECT_EQ(elements[i].string(), expected[i].string());
+      }
+    }
+  }
 }
 
 // Whatever the bytes are, there is a tree or a diagnostic.

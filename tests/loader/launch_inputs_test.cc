@@ -100,9 +100,14 @@ TEST(LaunchInputs, AreThereOnceAndNotTooMany) {
 TEST(LaunchInputs, OfABindingAreThoseOfAllItsPrograms) {
   BindingSpec binding;
   binding.when = {step_of(Op::require_most, ValueType::int32, 8, 0, 0)};
-  binding.where = {step_of(Op::require_equal, ValueType::int32, 8, 1, 0)};
-  binding.arguments.emplace_back().steps = {step_of(Op::load_param, ValueType::int32, 0, 2, 0)};
-  binding.geometry[kGridX].steps = {step_of(Op::load_param, ValueType::int32, 0, 3, 0)};
+  binding.where = std::vector{step_of(Op::require_equal, ValueType::int32, 8, 1, 0)};
+  ArgumentSpec argument{};
+  argument.steps = {step_of(Op::load_param, ValueType::int32, 0, 2, 0)};
+  binding.arguments = std::vector{argument};
+  CompiledValue grid_x;
+  grid_x.steps = {step_of(Op::load_param, ValueType::int32, 0, 3, 0)};
+  binding.geometry[kGridX].kind = GeometryMap::Kind::program;
+  binding.geometry[kGridX].value = std::make_shared<const CompiledValue>(grid_x);
   binding.geometry[kGridY].kind = GeometryMap::Kind::copy;
   binding.geometry[kGridY].index = kGridZ;
   LaunchInputList list;
