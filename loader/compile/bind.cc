@@ -241,18 +241,30 @@ class Binder {
     binding_.arguments.push_back(std::move(spec));
   }
 
+  std::optional<ArgumentSpec> make_shifted(const MarkedName& argument,
+                                           const Scope::Meaning& meaning, ArgumentSpec spec) {
+    auto shift = compile_value(*meaning.expression, *meaning.scope);
+    if (!shift) {
+      refuse(Rule::refused_expression, argument.mark, shift.error().message);
+      return std::nullopt;
+    }
+    spec.kind = ArgumentMap::Kind::shifted;
+    spec.steps = std::move(shift->steps);
+    return spec;
+  }
+
   std::optional<ArgumentSpec> make_argument(const MarkedName& argument,
                                             const Scope::Meaning& meaning, uint32_t size) {
     ArgumentSpec spec{};
     const Source& source = meaning.source;
-    if (meaning.expression == nullptr && source.kind == Source::Kind::param) {
+    if (source.kind == Source::Kind::param) {
       const uint32_t bytes = size_of(source.type);
+      spec.size = static_cast<uint8_t>(bytes);
+      spec.param = source.index;
+      spec.offset = source.offset;
       if (size == 0 || size == bytes) {
-        spec.kind = ArgumentMap::Kind::pass;
-        spec.size = static_cast<uint8_t>(bytes);
-        spec.param = source.index;
-        spec.offset = source.offset;
-        return spec;
+        if (!meaning.is_shift) return spec;  // passed
+        return make_shifted(argument, meaning, std::move(spec));
       }
       if (source.type == ValueType::address || source.is_floating()) {
         break_size(argument, size,
@@ -260,6 +272,7 @@ class Binder {
                        std::to_string(bytes) + " bytes");
         return std::nullopt;
       }
+      spec = {};
     }
     CompiledValue value;
     if (meaning.expression != nullptr) {

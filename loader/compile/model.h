@@ -20,6 +20,7 @@ struct GeometrySpec : GeometryMap {
 
 struct TensorSpec : TensorUse {
   std::string name_text;
+  std::vector<Step> shift_steps;
   std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
 };
 
