@@ -268,17 +268,29 @@ class Binder {
     arguments_.push_back(std::move(spec));
   }
 
+  std::optional<CompiledValue> compile(const MarkedName& argument, const Scope::Meaning& meaning) {
+    if (meaning.expression == nullptr) return compile_source(meaning.source);
+    auto compiled = compile_value(*meaning.expression, *meaning.scope);
+    if (compiled) return std::move(*compiled);
+    refuse(Rule::refused_expression, argument.mark, compiled.error().message);
+    return std::nullopt;
+  }
+
   std::optional<ArgumentSpec> make_argument(const MarkedName& argument,
                                             const Scope::Meaning& meaning, uint32_t size) {
     ArgumentSpec spec{};
     const Source& source = meaning.source;
-    if (meaning.expression == nullptr && source.kind == Source::Kind::param) {
+    if (source.kind == Source::Kind::param) {
       const uint32_t bytes = size_of(source.type);
+      spec.size = static_cast<uint8_t>(bytes);
+      spec.param = source.index;
+      spec.offset = source.offset;
       if (size == 0 || size == bytes) {
-        spec.kind = ArgumentMap::Kind::pass;
-        spec.size = static_cast<uint8_t>(bytes);
-        spec.param = source.index;
-        spec.offset = source.offset;
+        if (!meaning.is_shift) return spec;  // passed
+        auto shift = compile(argument, meaning);
+        if (!shift) return std::nullopt;
+        spec.kind = ArgumentMap::Kind::shifted;
+        spec.steps = std::move(shift->steps);
         return spec;
       }
       if (source.type == ValueType::address || source.is_floating()) {
@@ -287,19 +299,11 @@ class Binder {
                        std::to_string(bytes) + " bytes");
         return std::nullopt;
       }
+      spec = {};
     }
-    CompiledValue value;
-    if (meaning.expression != nullptr) {
-      auto compiled = compile_value(*meaning.expression, *meaning.scope);
-      if (!compiled) {
-        refuse(Rule::refused_expression, argument.mark, compiled.error().message);
-        return std::nullopt;
-      }
-      value = std::move(*compiled);
-    } else {
-      value = compile_source(source);
-    }
-    if (value.is_floating) {
+    auto value = compile(argument, meaning);
+    if (!value) return std::nullopt;
+    if (value->is_floating) {
       // Four bytes if the size is unknown: kernels take their scales as float.
       spec.kind = ArgumentMap::Kind::floating;
       spec.size = static_cast<uint8_t>(size == 0 ? 4 : size);
@@ -315,12 +319,12 @@ class Binder {
         return std::nullopt;
       }
       spec.size = static_cast<uint8_t>(size == 0 ? 8 : size);
-      if (value.constant && !fits_in_bytes(*value.constant, spec.size)) {
-        break_size(argument, size, std::to_string(*value.constant));
+      if (value->constant && !fits_in_bytes(*value->constant, spec.size)) {
+        break_size(argument, size, std::to_string(*value->constant));
         return std::nullopt;
       }
     }
-    spec.steps = std::move(value.steps);
+    spec.steps = std::move(value->steps);
     return spec;
   }
 

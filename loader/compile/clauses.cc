@@ -95,9 +95,9 @@ Clause describe_range(const Values& values, const Value& clause) {
   return range;
 }
 
-// `param % 2^k == 0`, of an integer.
+// `value % 2^k == 0`.
 struct Alignment {
-  const Source* of;
+  Values::Index value;
   int64_t mask;
 };
 
@@ -106,12 +106,16 @@ std::optional<Alignment> find_alignment(const Values& values, const Value& claus
   if (!equal || equal->constant != 0) return std::nullopt;
   const Value& remainder = values[equal->value];
   if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) return std::nullopt;
-  const Source* const param = values.param_of(remainder.left);
   const int64_t* const divisor = values.constant_of(remainder.right);
-  if (param == nullptr || divisor == nullptr || *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) {
-    return std::nullopt;
-  }
-  return Alignment{param, *divisor - 1};
+  if (divisor == nullptr || *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) return std::nullopt;
+  return Alignment{remainder.left, *divisor - 1};
+}
+
+Step aligned_step(Op op, const Source& source, int64_t mask) {
+  Step step = load_step(source);
+  step.op = op;
+  step.imm = mask;
+  return step;
 }
 
 std::optional<Step> fuse_bound(const Values& values, Op op, Values::Index value, int64_t bound) {
@@ -172,12 +176,10 @@ std::optional<Step> fuse_fields(const Values& values, const Value& clause) {
 
 std::optional<Step> make_fused_step(const Values& values, const Value& clause) {
   const auto alignment = find_alignment(values, clause);
-  const ValueType type = alignment ? alignment->of->type : ValueType::int32;
-  if (type == ValueType::address || type == ValueType::int64) {
-    Step step = load_step(*alignment->of);
-    step.op = Op::require_aligned;
-    step.imm = alignment->mask;
-    return step;
+  const Source* const aligned = alignment ? values.param_of(alignment->value) : nullptr;
+  if (aligned != nullptr &&
+      (aligned->type == ValueType::address || aligned->type == ValueType::int64)) {
+    return aligned_step(Op::require_aligned, *aligned, alignment->mask);
   }
   if (clause.kind != Value::Kind::operation) return std::nullopt;
   if (clause.op == Op::feq) return fuse_float(values, clause);
@@ -201,8 +203,9 @@ Clause describe_clause(const Values& values, const Value& clause) {
     return {Clause::Kind::not_null, pointer->index, pointer->offset, 0};
   }
   const auto alignment = find_alignment(values, clause);
-  if (alignment && alignment->of->type == ValueType::address) {
-    return {Clause::Kind::aligned, alignment->of->index, alignment->of->offset, alignment->mask};
+  const Source* const aligned = alignment ? values.param_of(alignment->value) : nullptr;
+  if (aligned != nullptr && aligned->type == ValueType::address) {
+    return {Clause::Kind::aligned, aligned->index, aligned->offset, alignment->mask};
   }
   return describe_range(values, clause);
 }
@@ -218,6 +221,16 @@ bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* s
   const auto step = make_fused_step(values, clause);
   if (step) steps->push_back(*step);
   return step.has_value();
+}
+
+std::optional<AlignedSum> find_aligned_sum(const Values& values, const Value& clause) {
+  const auto alignment = find_alignment(values, clause);
+  if (!alignment) return std::nullopt;
+  const Value& sum = values[alignment->value];
+  if (sum.kind != Value::Kind::operation || sum.op != Op::add) return std::nullopt;
+  const Source* const pointer = values.param_of(sum.left);
+  if (pointer == nullptr || pointer->type != ValueType::address) return std::nullopt;
+  return AlignedSum{sum.right, aligned_step(Op::require_aligned_sum, *pointer, alignment->mask)};
 }
 
 std::vector<Step> sort_clauses(const std::vector<Step>& steps) {

@@ -146,6 +146,13 @@ bool fuse_value(const Values& values, Values::Index index, std::vector<Step>* st
 // needs more than one step.
 bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* steps);
 
+// A clause `(pointer + added) % 2^k == 0`: the step that follows those of `added`.
+struct AlignedSum {
+  Values::Index added;
+  Step step;
+};
+std::optional<AlignedSum> find_aligned_sum(const Values& values, const Value& clause);
+
 // Returns the steps with single-step clauses first, sorted by operation. The order of clauses does
 // not change the result, and the launch path is fastest with this one.
 std::vector<Step> sort_clauses(const std::vector<Step>& steps);

@@ -78,9 +78,10 @@ class Compiler {
     if (constant != nullptr && *constant != 0) return {};
     if (clauses != nullptr) clauses->push_back(describe_clause(values_, clause));
     if (fuse_clause(values_, clause, steps)) return {};
-    auto emitted = emit(index, steps);
+    const auto sum = find_aligned_sum(values_, clause);
+    auto emitted = emit(sum ? sum->added : index, steps);
     if (!emitted) return emitted;
-    steps->push_back(make_step(Op::require));
+    steps->push_back(sum ? sum->step : make_step(Op::require));
     return {};
   }
 
@@ -166,7 +167,9 @@ class Compiler {
       error.offset = node.offset;
       return tl::unexpected<ExpressionError>(std::move(error));
     }
-    return inner;
+    if (!meaning->is_shift) return inner;
+    auto source = add_source(meaning->source, node.offset);
+    return source ? add_binary(Op::add, *source, *inner, node.offset) : source;
   }
 
   tl::unexpected<ExpressionError> floats_only_compare(Op op, uint32_t offset) const {
@@ -360,6 +363,12 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
   auto emitted = compiler.emit(*root, &result.steps);
   if (!emitted) return tl::unexpected<ExpressionError>(emitted.error());
   return result;
+}
+
+ExpressionResult<CompiledValue> compile_name(std::string_view name, const Scope& scope) {
+  const auto expression = Expression::parse(name);
+  if (!expression) return tl::unexpected<ExpressionError>(expression.error());
+  return compile_value(*expression, scope);
 }
 
 ExpressionResult<void> compile_where(const Expression& expression, const Scope& scope,

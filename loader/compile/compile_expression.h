@@ -18,6 +18,7 @@ class Scope {
     Source source;
     const Expression* expression = nullptr;  // if set, instead of `source`
     const Scope* scope = nullptr;            // where that expression's own names are looked up
+    bool is_shift = false;                   // `expression` is added to `source`
   };
   virtual ~Scope() = default;
   virtual std::optional<Meaning> find(std::string_view name) const = 0;
@@ -45,6 +46,9 @@ struct CompiledValue {
 // Compiles an expression to a value. A constant such as `value: 1.0` is a double, whatever its
 // type.
 ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope);
+
+// Compiles what a name stands for.
+ExpressionResult<CompiledValue> compile_name(std::string_view name, const Scope& scope);
 
 // Compiles a source alone.
 CompiledValue compile_source(const Source& source);

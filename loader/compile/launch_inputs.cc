@@ -114,6 +114,12 @@ void LaunchInputList::add(const std::vector<Step>& steps) {
           add(input);
         }
         break;
+      case Op::require_aligned_sum:  // as many low bits as are asked for
+        add_value(step.index, step.offset,
+                  step.imm <= UINT8_MAX    ? ValueType::uint8
+                  : step.imm <= UINT16_MAX ? ValueType::uint16
+                                           : ValueType::int64);
+        break;
       default: break;  // reads nothing of the launch, but captures, which are the kernel's
     }
   }

@@ -14,6 +14,10 @@ struct MarkedExpression {
   MarkedText text;  // for a number, only its mark is valid
   bool is_number = false;
 
+  // As it is written.
+  std::string words() const {
+    return is_number ? std::to_string(expression.node(expression.root()).integer) : text.text;
+  }
   Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
 };
 

@@ -38,6 +38,7 @@ class SharedList {
 
 struct TensorSpec : TensorUse {
   std::string name_text;
+  std::vector<Step> shift_steps;
   std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
 };
 

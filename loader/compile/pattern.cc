@@ -6,6 +6,14 @@
 
 namespace fibshim {
 
+bool PatternValue::is_same_place(const PatternValue& other) const {
+  const auto shift_of = [](const PatternValue& value) {
+    return value.shift ? value.shift->words() : "";
+  };
+  return source.index == other.source.index && source.offset == other.source.offset &&
+         shift_of(*this) == shift_of(other);
+}
+
 const PatternValue* PatternSpec::find_value(std::string_view wanted) const {
   const auto at = std::ranges::find(values, wanted, &PatternValue::name);
   return at == values.end() ? nullptr : &*at;
@@ -51,6 +59,7 @@ std::optional<Scope::Meaning> PatternSpec::find_meaning(std::string_view wanted)
   const PatternValue* const value = find_value(wanted);
   if (value == nullptr) return std::nullopt;
   if (value->expression) return Meaning{{}, &value->expression->expression, this};
+  if (value->shift) return Meaning{value->source, &value->shift->expression, this, true};
   return Meaning{value->source};
 }
 

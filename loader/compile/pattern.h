@@ -27,11 +27,14 @@ struct PatternValue {
   uint8_t kernel = 0;                     // in a rewrite: index of the kernel that has it
   std::optional<MarkedExpression> bytes;  // size of the buffer at a rewrite's pointer
   bool reaches_end = false;  // the buffer at a rewrite's pointer reaches to its allocation's end
+  std::optional<MarkedExpression> shift;  // of a pointer: bytes that are added to it
   // "layout" of a pointer: length and stride (in elements) of each axis.
   std::optional<std::vector<std::pair<MarkedExpression, MarkedExpression>>> layout;
 
   // True for a scalar parameter of the original, as opposed to a value derived from the launch.
   bool is_scalar_param() const { return reads_param && !is_pointer; }
+  // True if both are read from the same bytes, and point to the same memory if they are pointers.
+  bool is_same_place(const PatternValue& other) const;
 };
 
 // A piece of the definition's name.
@@ -50,6 +53,7 @@ struct MemberSpec : MatchSpec {
 // The buffer that a pointer of a rewrite points to.
 struct BufferSpec : RewriteBuffer {
   std::vector<Step> steps;  // the builder makes `bytes` from them
+  std::vector<Step> shift_steps;
 };
 
 class PatternSpec : public Scope {
@@ -77,7 +81,7 @@ class PatternSpec : public Scope {
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written
   std::vector<TemplatePart> name;
-  // Indices of scalar parameters in `values` that no axis is computed from and no clause pins.
+  // Indices of scalar parameters in `values` that no axis or shift is computed from and no clause pins.
   std::vector<uint16_t> loose_scalars;
   std::vector<CompiledValue> keys;     // one for each different key in `name`
   std::vector<std::string> key_names;  // the names of these values

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "loader/compile/read_pointer.h"
 #include "loader/compile/read_rewrite.h"
 
 namespace fibshim {
@@ -123,7 +124,7 @@ class PatternReader {
     accepted.insert(accepted.end(), {"type", "offset"});
     if (!value->is_axis) accepted.push_back("dtype");
     accepted.push_back("kernel");
-    if (!value->is_axis) accepted.insert(accepted.end(), {"bytes", "layout"});
+    if (!value->is_axis) accepted.insert(accepted.end(), {"bytes", "layout", "shift"});
     accept_only(object, accepted, what, diagnostics_);
     if (!read_value_of_rewrite(object, what, is_rewrite_, *pattern_, value, diagnostics_)) return;
 
@@ -142,7 +143,7 @@ class PatternReader {
     const JsonValue from = object.find(source);
     const std::string where = in_quotes(source) + " of " + what;
     if (source != "arg") {
-      for (const std::string_view key : {"type", "dtype", "offset", "layout"}) {
+      for (const std::string_view key : {"type", "dtype", "offset", "layout", "shift"}) {
         const bool is_literal_type = source == "value" && key == "type";
         if (object.find(key) && !is_literal_type) {
           error(Rule::value_source, object.find(key).mark(),
@@ -227,7 +228,7 @@ class PatternReader {
     const JsonValue type = object.find("type");
     const JsonValue dtype = object.find("dtype");
     const JsonValue offset = object.find("offset");
-    if (object.find("layout")) read_layout(object.find("layout"), what, value);
+    read_pointer_keys(object, what, value, diagnostics_);
     if (dtype && !value->is_axis) {
       value->dtype = read_dtype(dtype, "\"dtype\" of " + what, diagnostics_);
       value->dtype_mark = dtype.mark();
@@ -281,28 +282,6 @@ class PatternReader {
             what + ": bytes " + std::to_string(*bytes) + " to " +
                 std::to_string(*bytes + size - 1) + " are not within parameter " +
                 std::to_string(*index) + " of " + std::to_string(param_bytes) + " bytes");
-    }
-  }
-
-  void read_layout(JsonValue layout, const std::string& what, PatternValue* value) {
-    const std::string where = "\"layout\" of " + what;
-    if (!expect_kind(layout, JsonKind::array, where, diagnostics_)) return;
-    if (layout.elements().size() > kMaxTensorAxes) {
-      return error(Rule::limit, layout.mark(),
-                   where + " has more than " + std::to_string(kMaxTensorAxes) + " axes");
-    }
-    value->layout.emplace();
-    for (const JsonValue axis : layout.elements()) {
-      if (!expect_kind(axis, JsonKind::array, "an axis in " + where, diagnostics_)) continue;
-      if (axis.elements().size() != 2) {
-        error(Rule::bad_value, axis.mark(),
-              "an axis in " + where + " is its length and its stride in elements",
-              "write [\"rows\", \"row_stride\"]");
-        continue;
-      }
-      auto count = read_expression(axis.elements()[0], true, "a length in " + where, diagnostics_);
-      auto stride = read_expression(axis.elements()[1], true, "a stride in " + where, diagnostics_);
-      if (count && stride) value->layout->emplace_back(std::move(*count), std::move(*stride));
     }
   }
 
@@ -442,7 +421,12 @@ class PatternReader {
       if (value.expression) use_captures_of(*value.expression);
     }
     for (const MarkedExpression& clause : pattern_->where) use_captures_of(clause);
-    for (const PatternValue& value : pattern_->values) compile_layout(value, use_captures_of);
+    for (const PatternValue& value : pattern_->values) {
+      for (const MarkedExpression* const one : pointer_expressions(value)) use_captures_of(*one);
+    }
+    for (const PatternValue& value : pattern_->values) {
+      check_pointer(value, *pattern_, diagnostics_);
+    }
 
     for (const PatternValue& value : pattern_->values) {
       if (!value.expression) continue;
@@ -466,40 +450,21 @@ class PatternReader {
   }
 
   void note_loose_scalars() {
-    std::set<std::string_view> of_axes;
+    std::set<std::string_view> used;  // for axes and shifts
+    const auto use = [&](const std::optional<MarkedExpression>& by) {
+      if (by) used.insert(by->expression.names().begin(), by->expression.names().end());
+    };
     for (const PatternValue& value : pattern_->values) {
-      if (!value.is_axis || !value.expression) continue;
-      const auto& names = value.expression->expression.names();
-      of_axes.insert(names.begin(), names.end());
+      if (value.is_axis) use(value.expression);
+      use(value.shift);
     }
     for (size_t i = 0; i < pattern_->values.size(); ++i) {
       const PatternValue& value = pattern_->values[i];
-      if (value.is_axis || !value.is_scalar_param() || of_axes.count(value.name) != 0 ||
+      if (value.is_axis || !value.is_scalar_param() || used.count(value.name) != 0 ||
           pattern_->pin_of(value.name).is_pinned) {
         continue;
       }
       pattern_->loose_scalars.push_back(static_cast<uint16_t>(i));
-    }
-  }
-
-  template <class Use>
-  void compile_layout(const PatternValue& value, const Use& use_captures_of) {
-    if (!value.layout) return;
-    if (!value.is_pointer) {
-      error(Rule::value_source, value.mark,
-            in_quotes(value.name) + ": \"layout\" goes with a pointer");
-    }
-    for (const auto& [count, stride] : *value.layout) {
-      for (const MarkedExpression* const one : {&count, &stride}) {
-        use_captures_of(*one);
-        const auto compiled = compile_value(one->expression, *pattern_);
-        if (!compiled) {
-          report(compiled.error(), *one, diagnostics_);
-        } else if (compiled->is_floating) {
-          error(Rule::expression_type, one->text.mark,
-                "\"layout\" of " + in_quotes(value.name) + " has a floating-point value");
-        }
-      }
     }
   }
 

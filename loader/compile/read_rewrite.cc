@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "loader/compile/read_pointer.h"
+
 namespace fibshim {
 namespace {
 
@@ -171,13 +173,20 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
       continue;
     }
     BufferSpec buffer{};
+    buffer.is_dead = has_name(pattern->dead, value.name);
+    if (buffer.is_dead && value.shift) {
+      diagnostics->add(Rule::bad_rewrite, value.shift->text.mark,
+                       "\"dead\" names " + in_quotes(value.name) + ", which has a \"shift\"",
+                       "who else may read a dead buffer is found by the address that is passed");
+      continue;
+    }
     buffer.reaches_end = value.reaches_end;
     if (!value.reaches_end && !compile_bytes(value, *pattern, &buffer, diagnostics)) continue;
     buffer.param = value.source.index;
     buffer.offset = value.source.offset;
+    buffer.shift_steps = shift_steps(value, *pattern);
     buffer.member = value.kernel;
     buffer.is_written = has_name(pattern->writes, value.name);
-    buffer.is_dead = has_name(pattern->dead, value.name);
     buffer.is_written_first = has_name(pattern->written_first, value.name);
     buffer.group =
         groups.emplace(same_value(*pattern, value.name), static_cast<uint8_t>(groups.size()))

@@ -253,6 +253,7 @@ Rewrite make_rewrite(const PatternSpec& spec, uint32_t pattern, uint32_t first_m
   std::vector<RewriteBuffer> buffers;
   for (const BufferSpec& buffer : spec.buffers) {
     buffers.push_back(buffer);
+    buffers.back().shift = blob->program(buffer.shift_steps);
     buffers.back().bytes = blob->program(buffer.steps);
   }
   rewrite.buffers = blob->array(buffers);
@@ -275,6 +276,7 @@ void add_tensors(const TensorSpecs& specs, BlobBuilder* blob, Binding* binding) 
     auto& entry = tensors.emplace_back(zeroed<TensorUse>());
     entry = tensor;
     entry.name = blob->text(tensor.name_text);
+    entry.shift = blob->program(tensor.shift_steps);
     std::vector<TensorAxis> tensor_axes;
     for (const auto& [count, stride] : tensor.axis_steps) {
       tensor_axes.push_back({blob->program(count), blob->program(stride)});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "loader/compile/read_pointer.h"
+
 namespace fibshim {
 namespace {
 
@@ -24,6 +26,7 @@ class TensorBinder {
     tensor.name_text = value.name;
     tensor.param = value.source.index;
     tensor.offset = value.source.offset;
+    tensor.shift_steps = shift_steps(value, pattern_);
     tensor.element = element_of(*value.dtype);
     tensor.is_written = is_written(value.name);
     tensor.may_vary = is_in_any_order(value.name);

@@ -88,6 +88,15 @@ inline bool load_field(const LaunchView& launch, const Step& step, int64_t* out)
   return true;
 }
 
+// Reads a pointer and adds bytes to it. Addresses wrap.
+inline int64_t add_shift(const void* from, int64_t shift) {
+  return static_cast<int64_t>(read_bytes<uint64_t>(from) + static_cast<uint64_t>(shift));
+}
+// The shift that leads from the pointer to an address.
+inline int64_t shift_to(int64_t address, const void* from) {
+  return static_cast<int64_t>(static_cast<uint64_t>(address) - read_bytes<uint64_t>(from));
+}
+
 // Quotients that int64 cannot hold.
 inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a == INT64_MIN); }
 
@@ -116,7 +125,8 @@ bool reads_existing_params(const Step& step, const Contains& contains) {
     case Op::require_most:
     case Op::require_float:
     case Op::require_field: return contains(step.index, step.offset, size_of(step.type));
-    case Op::require_aligned: return contains(step.index, step.offset, 8);
+    case Op::require_aligned:
+    case Op::require_aligned_sum: return contains(step.index, step.offset, 8);
     default: return true;
   }
 }
@@ -164,6 +174,11 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
             return false;
           if (value != other) return false;
         } while (step_to_same_op(&step, end));
+        break;
+      }
+      case Op::require_aligned_sum: {
+        const char* at = static_cast<const char*>(launch.params[step->index]) + step->offset;
+        if ((add_shift(at, *top--) & step->imm) != 0) return false;
         break;
       }
       case Op::require:

@@ -16,7 +16,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 13;
+inline constexpr uint32_t kSnapshotVersion = 14;
 inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -111,6 +111,9 @@ enum class Op : uint8_t {
   to_bool,                   // int64 -> 0 or 1
   // Statements, which end a `where` clause. If one does not hold, the launch falls back.
   // Each of those after `require` is a whole clause.
+  // Pops; added to the 8-byte parameter `index` at `offset`, of which all 64 bits count: (sum & imm)
+  // must be 0.
+  require_aligned_sum,
   require,  // pops; must not be 0
   // 8-byte parameter `index` at `offset`: (value & imm) must be 0. All 64 bits count, so an address
   // from 2^63 on, which has no value in other expressions, can be aligned.
@@ -326,6 +329,7 @@ struct RewriteBuffer {
   uint8_t reaches_end;       // extends to the end of the allocation; `bytes` is unused
   uint8_t is_written_first;  // solutions write it first: later kernels may write there, too
   uint32_t offset;           // of the pointer within the parameter
+  Program shift;             // bytes that are added to it; empty: none
   Program bytes;             // size
 };
 
@@ -412,6 +416,7 @@ struct ArgumentMap {
     integer,    // the program's int64, stored in `size` bytes; must fit
     floating,   // the program's double, stored in `size` bytes (4 or 8)
     workspace,  // the workspace's address, which is put in before the launch
+    shifted,    // the pointer that the original has there, and the program's bytes added to it
   };
   Kind kind;
   uint8_t size;
@@ -447,6 +452,7 @@ struct TensorUse {
   uint8_t has_extent;  // `axes` give its size
   uint8_t may_vary;    // its content may differ from run to run: not compared
   uint8_t reserved[2];
+  Program shift;  // bytes that are added to the pointer; empty: none
   Array<TensorAxis> axes;
 };
 

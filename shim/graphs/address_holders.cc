@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/abi/program.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/rewrite_plan.h"
@@ -202,14 +203,21 @@ bool reads_nothing_there(const Originals& originals, const NodeParams& params,
   if (!holds_for_node(launch, params, attributes_of(node.kept, &node.facts).cluster)) return false;
   const Binding* const binding = find_binding(*launch.candidate);
   if (binding == nullptr) return false;
-  const ArgumentMap* const arguments = launch.candidate->snapshot->begin(binding->arguments);
+  const Snapshot& snapshot = *launch.candidate->snapshot;
+  const ArgumentMap* const arguments = snapshot.begin(binding->arguments);
+  const auto is_elsewhere = [&](uint32_t param, uint32_t offset, uint32_t bytes) {
+    return param != holder.param || offset >= holder.offset + sizeof(CUdeviceptr) ||
+           holder.offset >= offset + bytes;
+  };
   for (uint32_t i = 0; i < binding->arguments.count; ++i) {
     const ArgumentMap& argument = arguments[i];
-    if (argument.kind != ArgumentMap::Kind::pass) continue;
-    const bool is_there = argument.param == holder.param &&
-                          argument.offset < holder.offset + sizeof(CUdeviceptr) &&
-                          holder.offset < argument.offset + argument.size;
-    if (is_there) return false;
+    const bool is_read =
+        argument.kind == ArgumentMap::Kind::pass || argument.kind == ArgumentMap::Kind::shifted;
+    if (is_read && !is_elsewhere(argument.param, argument.offset, argument.size)) return false;
+    const Step* const steps = snapshot.begin(argument.program);
+    for (uint32_t k = 0; k < argument.program.count; ++k) {
+      if (!reads_existing_params(steps[k], is_elsewhere)) return false;
+    }
   }
   return true;
 }

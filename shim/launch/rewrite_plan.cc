@@ -130,8 +130,10 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count) {
     const RewriteBuffer& buffer = buffers[i];
     uint64_t begin = 0;
     uint64_t end = 0;
-    memcpy(&begin, static_cast<const char*>(call.params[buffer.param]) + buffer.offset,
-           sizeof begin);
+    if (!read_pointer(snapshot, call.request.view, buffer.param, buffer.offset, buffer.shift,
+                      &begin)) {
+      return false;
+    }
     if (begin == 0) continue;
     if (!find_end(call, buffer, begin, &end)) return false;
     if (end == begin) continue;

@@ -26,12 +26,6 @@ bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int6
   return run_program(snapshot.begin(program), program.count, view, out);
 }
 
-uint64_t pointer_at(const TensorUse& use, const LaunchView& view) {
-  uint64_t address;
-  memcpy(&address, static_cast<const char*>(view.params[use.param]) + use.offset, sizeof address);
-  return address;
-}
-
 // Writes the values of the definition's variable axes, as "batch_size=7, heads=8".
 void write_shape(const Decision& decision, const LaunchView& view, char* out, size_t out_size) {
   const Snapshot& snapshot = *decision.snapshot;
@@ -240,8 +234,12 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
   for (uint32_t i = 0; i < binding.tensors.count; ++i) {
     Tensor tensor;
     tensor.use = &uses[i];
-    tensor.address = pointer_at(uses[i], view);
     tensor.bytes = 0;
+    if (!read_pointer(snapshot, view, uses[i].param, uses[i].offset, {}, &tensor.pointer) ||
+        !read_pointer(snapshot, view, uses[i].param, uses[i].offset, uses[i].shift,
+                      &tensor.address)) {
+      return ShadowMiss::extent;
+    }
     if (tensor.address == 0) continue;
     const bool is_known = uses[i].has_extent != 0 && measure(snapshot, uses[i], view, tensor.count,
                                                              tensor.stride, &tensor.bytes);
@@ -273,7 +271,26 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
       break;
     }
   }
-  return ShadowMiss::none;
+  return can_all_move() ? ShadowMiss::none : ShadowMiss::extent;
+}
+
+// True if the tensors to which one pointer leads, by several shifts, are in one block or in none:
+// there is one pointer to the copies, too.
+bool ShadowLaunch::can_all_move() const {
+  const auto block_of = [&](const Tensor& tensor) {
+    uint32_t block = 0;
+    while (block < check_.block_count && !is_within(check_.blocks[block], tensor.address)) ++block;
+    return block;
+  };
+  for (uint32_t i = 0; i < tensor_count_; ++i) {
+    for (uint32_t k = 0; k < i; ++k) {
+      const TensorUse& use = *tensors_[i].use;
+      const TensorUse& other = *tensors_[k].use;
+      const bool is_one_pointer = use.param == other.param && use.offset == other.offset;
+      if (is_one_pointer && block_of(tensors_[i]) != block_of(tensors_[k])) return false;
+    }
+  }
+  return true;
 }
 
 // True if the original writes the tensor, and it overlaps no tensor whose content may vary.
@@ -316,7 +333,8 @@ ShadowMiss ShadowLaunch::redirect_to_copies(const LaunchRequest& request, const 
         params_[use.param] = patched_ + at;
         patched_bytes_ = at + bytes;
       }
-      memcpy(static_cast<char*>(params_[use.param]) + use.offset, &copy, sizeof copy);
+      const uint64_t pointer = copy - (tensor.address - tensor.pointer);
+      memcpy(static_cast<char*>(params_[use.param]) + use.offset, &pointer, sizeof pointer);
       if (!is_compared(tensor)) continue;
       if (check_.output_count == kMaxShadowOutputs) return ShadowMiss::extent;
       ShadowOutput& output = check_.outputs[check_.output_count++];

@@ -49,11 +49,13 @@ class ShadowLaunch {
   ShadowCheck check_;
   struct Tensor {
     const TensorUse* use;
-    uint64_t address, bytes;
+    uint64_t pointer;         // as the host passes it
+    uint64_t address, bytes;  // what it means
     uint64_t count[kMaxShadowAxes], stride[kMaxShadowAxes];
   };
   bool is_compared(const Tensor& tensor) const;
   bool has_compared() const;
+  bool can_all_move() const;
   uint32_t tensor_count_ = 0;
   Tensor tensors_[kMaxTensors];
   LaunchPlan plan_;

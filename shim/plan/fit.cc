@@ -85,10 +85,10 @@ bool fits_binding(const Snapshot& snapshot, const Binding& binding, const Param*
   const ArgumentMap* const arguments = snapshot.begin(binding.arguments);
   for (uint32_t i = 0; i < binding.arguments.count; ++i) {
     const ArgumentMap& argument = arguments[i];
-    const bool fits = argument.kind == ArgumentMap::Kind::pass
-                          ? own.contain(argument.param, argument.offset, argument.size)
-                          : own.contain_all_of(snapshot, argument.program);
-    if (!fits) return false;
+    const bool is_read =
+        argument.kind == ArgumentMap::Kind::pass || argument.kind == ArgumentMap::Kind::shifted;
+    if (is_read && !own.contain(argument.param, argument.offset, argument.size)) return false;
+    if (!own.contain_all_of(snapshot, argument.program)) return false;
   }
   return binding.arguments.count <= kMaxParams;
 }

@@ -181,13 +181,18 @@ bool compute_arguments(const Decision& decision, const LaunchView& view, void** 
   const uint32_t count = decision.binding->arguments.count;
   for (uint32_t i = 0; i < count; ++i) {
     const ArgumentMap& argument = arguments[i];
+    const auto at = [&] {
+      return static_cast<char*>(view.params[argument.param]) + argument.offset;
+    };
     if (__builtin_expect(argument.kind == ArgumentMap::Kind::pass, 1)) {
-      pointers[i] = static_cast<char*>(view.params[argument.param]) + argument.offset;
+      pointers[i] = at();
       continue;
     }
     int64_t value = 0;
     if (!run(*decision.snapshot, argument.program, view, &value)) return false;
-    if (argument.kind == ArgumentMap::Kind::integer) {
+    if (argument.kind == ArgumentMap::Kind::shifted) {
+      value = program_detail::add_shift(at(), value);
+    } else if (argument.kind == ArgumentMap::Kind::integer) {
       if (!fits_size(value, argument.size)) return false;
     } else if (argument.size == 4) {
       const float narrow = static_cast<float>(program_detail::bits_double(value));
@@ -196,6 +201,15 @@ bool compute_arguments(const Decision& decision, const LaunchView& view, void** 
     values[i] = value;
     pointers[i] = &values[i];
   }
+  return true;
+}
+
+bool read_pointer(const Snapshot& snapshot, const LaunchView& view, uint32_t param, uint32_t offset,
+                  Program shift, uint64_t* address) {
+  int64_t bytes = 0;
+  if (!run(snapshot, shift, view, &bytes)) return false;
+  const char* const at = static_cast<const char*>(view.params[param]) + offset;
+  *address = static_cast<uint64_t>(program_detail::add_shift(at, bytes));
   return true;
 }
 

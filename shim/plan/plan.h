@@ -101,6 +101,10 @@ inline const Solution& solution_of(const Decision& decision) {
   return snapshot.begin(snapshot.solutions)[decision.binding->solution];
 }
 
+// Reads a pointer of the original's and adds its shift. False: that cannot be computed.
+bool read_pointer(const Snapshot& snapshot, const LaunchView& view, uint32_t param, uint32_t offset,
+                  Program shift, uint64_t* address);
+
 // Completes the arguments of a redirect with the address of its workspace.
 inline void put_workspace(uint64_t address, LaunchPlan* plan) {
   plan->values[solution_of(*plan->decision).workspace - 1] = static_cast<int64_t>(address);

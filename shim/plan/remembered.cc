@@ -31,24 +31,32 @@ bool is_within(const LaunchInput& input, const Param* params, uint32_t param_cou
 }
 
 // Writes how the replacement's arguments are made. False: there is no room for it.
-bool set_arguments(const LaunchPlan& plan, RememberedLaunch* out) {
+bool set_arguments(void* const* params, const LaunchPlan& plan, RememberedLaunch* out) {
   const Binding& binding = *plan.decision->binding;
   if (binding.is_identity != 0) return true;
   if (binding.arguments.count > kMaxFastArguments) return false;
   const ArgumentMap* const arguments = plan.decision->snapshot->begin(binding.arguments);
-  uint16_t computed = 0;
+  uint8_t computed = 0;
   for (uint32_t i = 0; i < binding.arguments.count; ++i) {
     const ArgumentMap& argument = arguments[i];
-    if (argument.kind != ArgumentMap::Kind::pass) {
-      if (computed == kMaxRememberedValues) return false;
-      out->computed[computed] = plan.values[i];
-      out->arguments[i] = {0, 1, computed++};
-    } else if (argument.param <= UINT8_MAX && argument.offset <= UINT16_MAX) {
-      out->arguments[i] = {static_cast<uint8_t>(argument.param), 0,
-                           static_cast<uint16_t>(argument.offset)};
-    } else {
-      return false;
+    using Kind = ArgumentMap::Kind;
+    RememberedLaunch::Argument& made = out->arguments[i];
+    made = {RememberedLaunch::kNoParam, 0, 0};
+    if (argument.kind == Kind::pass || argument.kind == Kind::shifted) {
+      if (argument.param >= RememberedLaunch::kNoParam || argument.offset > UINT16_MAX)
+        return false;
+      made.param = static_cast<uint8_t>(argument.param);
+      made.offset = static_cast<uint16_t>(argument.offset);
     }
+    if (argument.kind == Kind::pass) continue;
+    if (computed == kMaxRememberedValues) return false;
+    int64_t& value = out->computed[computed++];
+    value = plan.values[i];
+    if (argument.kind == Kind::shifted) {
+      const auto* const at = static_cast<const char*>(params[argument.param]) + argument.offset;
+      value = program_detail::shift_to(value, at);
+    }
+    made.computed = computed;
   }
   out->argument_count = static_cast<uint8_t>(binding.arguments.count);
   return true;
@@ -122,7 +130,7 @@ void remember_launch(const LaunchRequest& request, const LaunchPlan& plan, uint3
   made.argument_count = 0;
   made.decision = nullptr;
   if (plan.action == LaunchAction::redirect) {
-    if (!set_arguments(plan, &made)) return;
+    if (!set_arguments(request.view.params, plan, &made)) return;
     made.decision = plan.decision;
     made.has_cluster = has_cluster(plan);
     memcpy(made.geometry, plan.geometry, sizeof made.geometry);

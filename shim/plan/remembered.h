@@ -39,9 +39,12 @@ struct alignas(64) RememberedLaunch {
   uint32_t geometry[kGeometryCount];
   struct Argument {
     uint8_t param;
-    uint8_t is_computed;
-    uint16_t offset;  // into the parameter; computed: the index among `computed`
+    uint8_t
+        computed;  // 0: the bytes in the parameter themselves; else 1 + the index among `computed`
+    uint16_t offset;  // into the parameter
   };
+  static constexpr uint8_t kNoParam = UINT8_MAX;  // what is computed is no shift of a pointer there
+  static_assert(kMaxParams <= kNoParam);
   int64_t computed[kMaxRememberedValues];
   Argument arguments[kMaxFastArguments];
   alignas(16) int64_t inputs[InputValues::kMost];
@@ -146,9 +149,15 @@ inline void** make_remembered_arguments(const RememberedLaunch& plan, void** par
   __builtin_memcpy(computed, plan.computed, sizeof computed);
   for (uint32_t i = 0; i < plan.argument_count; ++i) {
     const RememberedLaunch::Argument argument = plan.arguments[i];
-    pointers[i] = argument.is_computed != 0
-                      ? static_cast<void*>(&computed[argument.offset])
-                      : static_cast<char*>(params[argument.param]) + argument.offset;
+    const auto at = [&] { return static_cast<char*>(params[argument.param]) + argument.offset; };
+    if (argument.computed == 0) {
+      pointers[i] = at();
+      continue;
+    }
+    int64_t& value = computed[argument.computed - 1];
+    pointers[i] = &value;
+    if (argument.param == RememberedLaunch::kNoParam) continue;
+    value = program_detail::add_shift(at(), value);
   }
   return pointers;
 }

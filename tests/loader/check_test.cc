@@ -987,6 +987,58 @@ TEST(Check, RejectsALayoutThatIsNone) {
   EXPECT_CONTAINS(lines_of(check(folder), Rule::value_source), "\"layout\" goes with a pointer");
 }
 
+TEST(Check, RejectsAShiftThatIsNone) {
+  const TestFolder folder;
+  const auto lines = [&](const char* from, const std::string& to, Rule rule) {
+    folder.write(kPatternPath, replaced(kPattern, from, to));
+    return lines_of(check(folder), rule);
+  };
+  struct {
+    const char* shift;
+    Rule rule;
+    const char* line;
+  } const cases[] = {
+      {"0.5", Rule::wrong_type, "\"shift\" of argument \"y\" must be an integer or an expression"},
+      {R"("4 * (n")", Rule::expression_syntax,
+       "engine-scale.json:13:55: error: this '(' is not closed"},
+      {R"("4 * rowz")", Rule::unknown_name, "unknown name \"rowz\""},
+      {R"("factor")", Rule::expression_type, "\"shift\" of \"y\" has a floating-point value"},
+      {R"("n / 0")", Rule::expression_value, "this divides by zero"},
+      {R"("y + 1")", Rule::expression_cycle, "\"y\" depends on itself"},
+  };
+  constexpr char kY[] = R"("y": {"arg": 0, "dtype": "float32"})";
+  for (const auto& one : cases) {
+    const std::string shift = std::string(R"("shift": )") + one.shift + "}";
+    EXPECT_CONTAINS(lines(kY, R"("y": {"arg": 0, "dtype": "float32", )" + shift, one.rule),
+                    one.line)
+        << all_of(check(folder));
+  }
+  EXPECT_CONTAINS(
+      lines(R"("factor": {"arg": 4, "type": "float32"})",
+            R"("factor": {"arg": 4, "type": "float32", "shift": 0})", Rule::value_source),
+      "\"factor\": \"shift\" goes with a pointer");
+  EXPECT_CONTAINS(
+      lines(kY, R"("z": {"expr": "n", "shift": 4}, )" + std::string(kY), Rule::value_source),
+      "argument \"z\": \"shift\" goes with \"arg\" only");
+  EXPECT_CONTAINS(lines(R"("n": {"arg": 2, "type": "int32"})",
+                        R"("n": {"arg": 2, "type": "int32", "shift": 4})", Rule::unknown_key),
+                  "\"shift\"");
+}
+
+// What a shift is computed from has its effect.
+TEST(Check, WarnsOfNoScalarThatAShiftTakes) {
+  const TestFolder folder;
+  const auto is_dropped = [&](const char* shift) {
+    folder.write(kPatternPath, replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+                                        R"("y": {"arg": 0, "dtype": "float32", "shift": ")" +
+                                            std::string(shift) + R"("},
+    "more": {"arg": 3, "type": "int32"})"));
+    return !lines_of(check(folder), Rule::dropped_scalar).empty();
+  };
+  EXPECT_FALSE(is_dropped("4 * more")) << all_of(check(folder));
+  EXPECT_TRUE(is_dropped("4 * n"));
+}
+
 TEST(Check, RejectsWhatADefinitionCannotSet) {
   const TestFolder folder;
   struct {

@@ -360,6 +360,22 @@ TEST(Where, TakesOneStepForAnAlignment) {
   EXPECT_GT(where_of("i % 16 == 0").size(), 1u);  // i has only 4 bytes
 }
 
+// Of an address and what is added to it, all 64 bits count.
+TEST(Where, AlignsASum) {
+  const auto steps = where_of("(p + i * n) % 16 == 0");
+  ASSERT_GT(steps.size(), 1u);
+  EXPECT_EQ(steps.back().op, Op::require_aligned_sum);
+  EXPECT_EQ(steps.back().imm, 15);
+  EXPECT_EQ(where_of("(p + 8) % 24 == 0").back().op, Op::require);
+  EXPECT_EQ(where_of("(8 + p) % 16 == 0").back().op, Op::require);
+  EXPECT_EQ(where_of("(n + 8) % 16 == 0").back().op, Op::require);
+  EXPECT_TRUE(holds("(p + 16) % 16 == 0"));
+  EXPECT_FALSE(holds("(p + 8) % 16 == 0"));
+  EXPECT_FALSE(holds("(p + 1) % 16 == 0"));
+  EXPECT_TRUE(holds("(p + (i - 23)) % 16 == 0"));
+  EXPECT_FALSE(holds("(p + (i - 24)) % 16 == 0"));
+}
+
 TEST(Where, TakesOneStepForAnEquality) {
   const auto steps = where_of("i == k && 4096 == n");
   ASSERT_EQ(steps.size(), 2u);

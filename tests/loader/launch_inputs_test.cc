@@ -74,6 +74,18 @@ TEST(LaunchInputs, AreConditionsOfAddresses) {
   EXPECT_EQ(same.inputs()[1].kind, Inputs::sign);
 }
 
+TEST(LaunchInputs, AreTheLowBitsOfAnAddressThatIsAlignedWithAShift) {
+  using V = ValueType;
+  const auto kinds = [](int64_t mask) {
+    return kinds_of({step_of(Op::load_param, V::int32, 0, 3),
+                     step_of(Op::require_aligned_sum, V::address, mask)});
+  };
+  EXPECT_EQ(kinds(255), (std::vector{Inputs::word, Inputs::byte}));
+  EXPECT_EQ(kinds(511), (std::vector{Inputs::word, Inputs::half_word}));
+  EXPECT_EQ(kinds(65535), (std::vector{Inputs::word, Inputs::half_word}));
+  EXPECT_EQ(kinds(131071), (std::vector{Inputs::word, Inputs::long_word}));
+}
+
 TEST(LaunchInputs, AreNotWholeWhereAnAddressIsComputedWith) {
   using V = ValueType;
   EXPECT_FALSE(is_whole({step_of(Op::load_param, V::address)}));

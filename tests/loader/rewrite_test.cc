@@ -108,6 +108,32 @@ TEST(Rewrite, ABufferMayReachToTheEndOfItsAllocation) {
   }
 }
 
+TEST(Rewrite, ABufferMayBeginElsewhereThanThePointer) {
+  const TestFolder folder;
+  const auto write = [&](const char* shift_of) {
+    std::string pattern = kRewrite;
+    const size_t at = pattern.find(", \"bytes\"", pattern.find(shift_of));
+    folder.write(kRewritePath, pattern.insert(at, R"(, "shift": "-4 * n")"));
+    return check_folder(folder.path());
+  };
+  const CheckReport report = write(R"("y": {)");
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  const Rewrite& rewrite = *report.snapshot->begin(report.snapshot->rewrites);
+  int32_t n = 64;
+  void* params[] = {&n, &n, &n};
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Program shift = report.snapshot->begin(rewrite.buffers)[i].shift;
+    ASSERT_EQ(shift.count != 0, i == 3) << i;
+    if (i != 3) continue;
+    int64_t bytes = 0;
+    ASSERT_TRUE(
+        run_program(report.snapshot->begin(shift), shift.count, {params, nullptr, {}}, &bytes));
+    EXPECT_EQ(bytes, -256);
+  }
+  EXPECT_NE(text_of(write(R"("twice": {)")).find("\"dead\" names \"twice\", which has a \"shift\""),
+            std::string::npos);
+}
+
 // Such a buffer has one name for each kernel that writes it.
 TEST(Rewrite, ASolutionTakesABufferThatTwoKernelsWriteByOneName) {
   const TestFolder folder;

@@ -220,6 +220,38 @@ TEST(LoaderApi, ComputesWhatCannotBePassed) {
   EXPECT_EQ(snapshot.at(snapshot->solutions, 0).max_shared_mem, 256u);
 }
 
+// 4 * (n + rows) bytes are added to y, for the solution and whatever compares with it.
+TEST(LoaderApi, AddsAShiftToAPointer) {
+  const TestFolder folder(kPatternPath, R"("y": {"arg": 0, "dtype": "float32"})",
+                          R"_("y": {"arg": 0, "dtype": "float32", "shift": "4 * (n + rows)"})_");
+  folder.change(kSolutionPath, R"("rows > 0")", R"("rows > 0", "y == 4096 + 276")");
+  const Opened snapshot(folder.path());
+  const Binding& binding = snapshot.at(snapshot->bindings, 0);
+  ASSERT_EQ(binding.state, BindingState::ready);
+  EXPECT_EQ(snapshot.at(binding.arguments, 0).kind, ArgumentMap::Kind::pass);
+  const ArgumentMap& y = snapshot.at(binding.arguments, 1);
+  EXPECT_EQ(y.kind, ArgumentMap::Kind::shifted);
+  EXPECT_EQ(y.param, 0);
+  EXPECT_EQ(y.offset, 0u);
+  EXPECT_EQ(y.size, 8);
+  Launch launch;
+  int64_t shift = 0;
+  ASSERT_TRUE(run(snapshot, y.program, launch, &shift));
+  EXPECT_EQ(shift, 276);
+  EXPECT_TRUE(run(snapshot, binding.where, launch));
+  launch.y = reinterpret_cast<void*>(0x1004);
+  EXPECT_FALSE(run(snapshot, binding.where, launch));
+  for (uint32_t i = 0; i < binding.tensors.count; ++i) {
+    const TensorUse& tensor = snapshot.at(binding.tensors, i);
+    const bool is_y = snapshot.text(tensor.name) == std::string("y");
+    ASSERT_EQ(tensor.shift.count != 0, is_y);
+    if (!is_y) continue;
+    ASSERT_TRUE(run(snapshot, tensor.shift, launch, &shift));
+    EXPECT_EQ(shift, 276);
+  }
+  EXPECT_EQ(binding.fast.way, FastWay::computed);
+}
+
 // What graphs need to know about a kernel that begins early, or lets the next one begin.
 TEST(LoaderApi, KnowsWhatAKernelKeepsAndWhereItIsToldOfTheNext) {
   const TestFolder folder;

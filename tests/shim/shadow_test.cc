@@ -400,6 +400,35 @@ TEST(Shadow, ComparesNothingOfTheGapsBetweenRows) {
   EXPECT_GT(mismatches("unwritten_last_row"), 0);
 }
 
+// The output is where a null pointer of the host's leads with a shift: checks are as ever. If the pointer leads to another
+// tensor, too, that cannot go with the copy.
+TEST(Shadow, FollowsAShiftToTheOutput) {
+  const std::string config = copy_of_pytorch_config();
+  const auto pattern = find_file(config, "torch-rms-norm-bf16.json");
+  edit_file(pattern, R"("output": {"arg": 7, "dtype": "bfloat16"})",
+            R"("to_output": {"arg": 7, "type": "int64"},
+    "output": {"arg": 4, "dtype": "bfloat16", "shift": "to_output"})");
+  const auto run = [&](const std::string& fault) {
+    return run_host({"60"}, with_fault(fault, {{"FIBSHIM_SHADOW", "1/1"}}), config);
+  };
+  const Shadowed right = run("none");
+  EXPECT_EQ(right.sum("checks"), 60);
+  EXPECT_EQ(right.sum("mismatches"), 0);
+  const Shadowed wrong = run("nan");
+  EXPECT_EQ(wrong.sum("checks"), 60);
+  EXPECT_GT(wrong.sum("mismatches"), 0);
+  EXPECT_EQ(wrong.digest(), right.digest());
+  EXPECT_EQ(right.digest(),
+            run_host({"60"}, with_fault("none", {{"FIBSHIM_MODE", "observe"}})).digest());
+  edit_file(pattern, R"("to_output": {)",
+            R"("beside": {"arg": 4, "dtype": "bfloat16", "shift": 4096,
+      "layout": [["batch_size", 1]]}, "to_output": {)");
+  const Shadowed apart = run("none");
+  EXPECT_EQ(apart.sum("checks"), 0);
+  EXPECT_GT(apart.shadow[0]["not_checked"]["extent"], 0);
+  EXPECT_EQ(apart.digest(), right.digest());
+}
+
 TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
   const Shadowed plain = run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
   // Rows of 256 bytes: of more than half of the launches more than 64k cannot be, of all of them less.

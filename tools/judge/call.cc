@@ -431,6 +431,12 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
   }
 
   DescribedLaunch described(pattern, recorded);
+  const auto store_address = [&](const PatternValue& value, uint64_t address) {
+    const auto shift = value.shift ? evaluate(value.shift->expression, values) : 0;
+    if (shift) described.store_address(value, address - static_cast<uint64_t>(*shift));
+    if (!shift) *reason = "the \"shift\" of " + in_quotes(value.name) + " has no value";
+    return shift.has_value();
+  };
   for (const PatternValue& value : pattern.values) {
     if (value.expression || value.source.is_constant()) continue;
     if (!value.is_pointer) {
@@ -438,7 +444,7 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
       if (number) *reason = described.store(value, *number);
       if (!reason->empty()) return std::optional<Launch>();
     } else if (const auto address = addresses.find(value.name); address != addresses.end()) {
-      described.store_address(value, address->second);
+      if (!store_address(value, address->second)) return std::optional<Launch>();
     } else if (used_.count(value.name) != 0) {
       return fail(ErrorCode::invalid_value, in_quotes(value.name) + " has no buffer");
     } else if (recorded != nullptr && recorded->values.at(value.source.index) != 0) {

@@ -90,10 +90,10 @@ std::string plan_entry(const PatternSpec& pattern, const Definition& definition,
         argument.shape.size() > kTensorDims) {
       continue;
     }
+    auto address = compile_name(pointer->name, pattern);
+    if (!address) continue;
     out->tensors.push_back(&argument);
-    Source source = pointer->source;
-    source.type = ValueType::address;
-    out->addresses.push_back(compile_source(source));
+    out->addresses.push_back(std::move(*address));
   }
   if (out->values.size() > kMostTensorValues || out->tensors.size() > kMostTensors) {
     return "it has too many values or tensors";

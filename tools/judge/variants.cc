@@ -14,8 +14,7 @@ std::vector<std::pair<std::string, std::string>> equal_pointers(const PatternSpe
   const auto pointer_at = [&](const std::string& name) {
     const PatternValue* const value = pattern.find_value(name);
     return std::ranges::find_if(pattern.values, [&](const PatternValue& one) {
-      return value != nullptr && value->reads_param && one.is_pointer &&
-             one.source.index == value->source.index && one.source.offset == value->source.offset;
+      return value != nullptr && value->reads_param && one.is_pointer && one.is_same_place(*value);
     });
   };
   std::vector<std::pair<std::string, std::string>> equal;
@@ -40,14 +39,18 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
     const PatternSpec& pattern = *model.patterns[binding.pattern];
     if (pattern.is_rewrite()) continue;
     Variant variant{pattern.label, &pattern, i, {}, {}, ignores_when};
-    std::map<std::pair<uint16_t, uint32_t>, std::string> owners;
+    std::vector<const PatternValue*> owners;
     std::map<std::string, std::string> given;
     for (const PatternValue& value : pattern.values) {
       const Source& source = value.source;
       if (value.is_pointer) {
-        const auto [owner, is_new] =
-            owners.emplace(std::pair(source.index, source.offset), value.name);
-        if (!is_new) given[value.name] = variant.aliases[value.name] = owner->second;
+        const auto owner = std::ranges::find_if(
+            owners, [&](const PatternValue* one) { return one->is_same_place(value); });
+        if (owner == owners.end()) {
+          owners.push_back(&value);
+        } else {
+          given[value.name] = variant.aliases[value.name] = (*owner)->name;
+        }
       } else if (value.expression && !value.is_axis) {
         given[value.name] = value.expression->text.text;
       } else if (source.is_constant() && !value.is_axis) {
@@ -93,6 +96,7 @@ std::set<std::string> names_behind(std::vector<std::string> open, const PatternS
     if (pattern != nullptr) {
       const PatternValue* const value = pattern->find_value(name);
       if (value != nullptr && value->expression) expression = &*value->expression;
+      if (value != nullptr && value->shift) expression = &*value->shift;
     } else if (const VerifyArgument* const told = verify.find_argument(name);
                told != nullptr && told->kind == VerifyArgument::Kind::expression) {
       expression = &*told->expression;

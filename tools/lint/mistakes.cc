@@ -102,16 +102,18 @@ class MistakeFinder {
       unnamed.append(unnamed.empty() ? "" : ", ").append(std::to_string(i));
     }
     if (unnamed.empty()) return;
-    std::map<std::pair<uint16_t, uint32_t>, const PatternValue*> readers;
+    std::vector<const PatternValue*> readers;
     for (const PatternValue& value : pattern.values) {
       if (!value.is_pointer) continue;
-      const auto [first, is_new] =
-          readers.emplace(std::pair(value.source.index, value.source.offset), &value);
-      if (is_new) continue;
+      const auto first = std::ranges::find_if(
+          readers, [&](const PatternValue* one) { return one->is_same_place(value); });
+      if (first == readers.end()) {
+        readers.push_back(&value);
+        continue;
+      }
       add(Rule::shared_arg, value.mark,
-          in_quotes(first->second->name) + " and " + in_quotes(value.name) +
-              " are both parameter " + std::to_string(value.source.index) +
-              ", while nothing is parameter " + unnamed,
+          in_quotes((*first)->name) + " and " + in_quotes(value.name) + " are both parameter " +
+              std::to_string(value.source.index) + ", while nothing is parameter " + unnamed,
           "correct the \"arg\" of one, or name the other parameter");
     }
   }

@@ -226,7 +226,7 @@ class Explainer {
     CompiledValue compiled;
     if (meaning->expression == nullptr) {
       compiled = compile_source(meaning->source);
-    } else if (auto made = compile_value(*meaning->expression, *meaning->scope)) {
+    } else if (auto made = compile_name(name, scope)) {
       compiled = std::move(*made);
     }
     int64_t value = 0;

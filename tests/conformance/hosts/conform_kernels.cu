@@ -251,6 +251,17 @@ extern "C" __global__ void
 _ZN6sglang20store_kvcache_kernelILl256ELl256ELj32ELb1ElEEvNS_18StoreKVCacheParamsE(
     StoreCacheParams) {}
 
+// Rotation and KV write as one, of heads of 128 and 64.
+struct FusedRopeStoreParams {
+  char bytes[120];
+};
+extern "C" __global__ void
+_ZN6sglang23fused_rope_store_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_20FusedRopeStoreParamsE(
+    FusedRopeStoreParams) {}
+extern "C" __global__ void
+_ZN6sglang23fused_rope_store_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_20FusedRopeStoreParamsE(
+    FusedRopeStoreParams) {}
+
 // vLLM's kernels that route tokens to 128 and to 8 experts.
 #define TOP_K_GATING(experts, type) \
   _ZN4vllm3moe10topkGatingILi8ELi##experts##ELi4ELi16ELi32Ei##type##LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf

@@ -17,6 +17,12 @@ constexpr char kRotate64[] =
     "_ZN6sglang17fused_rope_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_15FusedRopeParamsE";
 constexpr char kStore256[] =
     "_ZN6sglang20store_kvcache_kernelILl256ELl256ELj32ELb1ElEEvNS_18StoreKVCacheParamsE";
+constexpr char kRotateAndStore[] =
+    "_ZN6sglang23fused_rope_store_kernelILb1ELl128ELb1E13__nv_bfloat16S1_lLj16EEEvNS_"
+    "20FusedRopeStoreParamsE";
+constexpr char kRotateAndStore64[] =
+    "_ZN6sglang23fused_rope_store_kernelILb1ELl64ELb1E13__nv_bfloat16S1_lLj8EEEvNS_"
+    "20FusedRopeStoreParamsE";
 constexpr char kOne[] = "qk_rope_store_d128_bf16";
 constexpr char kWithoutNorms[] = "rope_store_d128_bf16";
 constexpr char kWithoutNorms64[] = "rope_store_d64_bf16";
@@ -40,7 +46,13 @@ struct Store {
   uint32_t tokens;
   int64_t slot_count, reserved_slot;
 };
-static_assert(sizeof(Norm) == 72 && sizeof(Rotation) == 72 && sizeof(Store) == 104);
+struct RotationAndStore {
+  Rotation rotation;
+  CUdeviceptr value, key_cache, value_cache, slots;
+  int64_t value_stride, slot_stride;
+};
+static_assert(sizeof(Norm) == 72 && sizeof(Rotation) == 72 && sizeof(Store) == 104 &&
+              sizeof(RotationAndStore) == 120);
 
 struct SglangModel {
   uint32_t heads = 32, kv_heads = 8;
@@ -120,6 +132,13 @@ struct SglangLayer {
     launch(store_name, &store);
   }
 
+  // The last two as one kernel, which takes the key's cache where the query's heads begin before it.
+  RotationAndStore as_one() const {
+    const auto before = static_cast<CUdeviceptr>(rotation.head_stride) * rotation.q_heads;
+    return {rotation,    store.value,        store.key_cache - before, store.value_cache,
+            store.slots, store.value_stride, store.key_slot_stride};
+  }
+
   const Gpu& gpu;
   CUmodule module;
   Norm norm;
@@ -135,9 +154,9 @@ void run_all(const Gpu& gpu, SglangLayer layer) {
 // and as many blocks for their heads. Returns where its other arguments begin.
 template <size_t kCount>
 size_t check_arguments(const SimcudaLaunch& launch, const CUdeviceptr (&pointers)[kCount],
-                       int64_t slot_bytes = 2048, uint32_t blocks = 6) {
+                       int64_t slot_bytes = 2048, uint32_t blocks = 6, int64_t reserved_slot = 0) {
   CHECK(memcmp(launch.params, pointers, sizeof pointers) == 0);
-  const int64_t strides_and_slot[] = {slot_bytes, slot_bytes, 0};
+  const int64_t strides_and_slot[] = {slot_bytes, slot_bytes, reserved_slot};
   CHECK(memcmp(launch.params + sizeof pointers, strides_and_slot, sizeof strides_and_slot) == 0);
   EXPECT_EQUAL(3, launch.grid[0]);
   EXPECT_EQUAL(blocks, launch.grid[1]);
@@ -187,6 +206,170 @@ GPU_CASE(rewrite_of_sglang_rope_and_store) {
   EXPECT_EQUAL(2, ran(kWithoutNorms));
   EXPECT_EQUAL(1, ran(kStore));
   state({}, {.hit = 2, .untracked = 2, .absorbed = 2});
+}
+
+// One kernel for both, as Qwen3's models of experts have it: eagerly, again by the plan that is remembered, in a graph, and
+// with other parameters set in its node.
+GPU_CASE(sglang_rope_and_store_as_one) {
+  const auto is_hit = [&](const SglangLayer& layer, int64_t slot_bytes, uint32_t blocks,
+                          const char* kernel) {
+    const SimcudaLaunch last = last_launch(kernel);
+    const CUdeviceptr given[] = {layer.rotation.query,     layer.rotation.angles,
+                                 layer.rotation.positions, layer.store.slots,
+                                 layer.store.key_cache,    layer.store.value_cache};
+    const size_t scalars = check_arguments(last, given, slot_bytes, blocks, -1);
+    EXPECT_EQUAL(layer.norm.q_heads, param_at<uint32_t>(last, scalars));
+    EXPECT_EQUAL(layer.norm.kv_heads, param_at<uint32_t>(last, scalars + 4));
+  };
+  SglangLayer layer(gpu, 3, {32, 4, 128}), other(gpu, 3, {32, 4, 128});
+  RotationAndStore params = layer.as_one(), of_other = other.as_one();
+  for (int i = 0; i < 3; ++i) {
+    layer.launch(kRotateAndStore, &params);
+    is_hit(layer, 1024, 5, kWithoutNorms);
+  }
+  of_other.key_cache += 1024;
+  other.store.key_cache += 1024;
+  other.launch(kRotateAndStore, &of_other);
+  is_hit(other, 1024, 5, kWithoutNorms);
+  const Graph graph(gpu.capture([&] { layer.launch(kRotateAndStore, &params); }));
+  const Executable executable(graph.get());
+  executable.run(gpu);
+  is_hit(layer, 1024, 5, kWithoutNorms);
+  NodeParams2 set = params_of(only_node(graph.get()));
+  void* pointers[] = {&of_other};
+  set.kernelParams = pointers;
+  executable.set(only_node(graph.get()), set);
+  executable.run(gpu);
+  is_hit(other, 1024, 5, kWithoutNorms);
+  SglangLayer small(gpu, 3, {14, 2, 64});
+  RotationAndStore of_small = small.as_one();
+  for (int i = 0; i < 2; ++i) small.launch(kRotateAndStore64, &of_small);
+  is_hit(small, 256, 2, kWithoutNorms64);
+  run_captured(gpu, [&] { small.launch(kRotateAndStore64, &of_small); });
+  is_hit(small, 256, 2, kWithoutNorms64);
+  SglangLayer one_token(gpu, 1, {32, 4, 128});
+  RotationAndStore of_one = one_token.as_one();
+  one_token.launch(kRotateAndStore, &of_one);
+  EXPECT_EQUAL(7, ran(kWithoutNorms));
+  EXPECT_EQUAL(3, ran(kWithoutNorms64));
+  EXPECT_EQUAL(0, ran(kRotateAndStore) + ran(kRotateAndStore64));
+  state({}, {.hit = 9});
+}
+
+// Parts of one row they must be, as many as the solution is for; the caches must be aligned.
+GPU_CASE(sglang_rope_and_store_as_one_needs_its_ties) {
+  const SglangLayer layer(gpu, 3, {32, 4, 128});
+  using Change = void (*)(RotationAndStore*);
+  const Change changes[] = {
+      [](RotationAndStore* one) { one->rotation.key_base += 256; },
+      [](RotationAndStore* one) { one->value += 256; },
+      [](RotationAndStore* one) { one->rotation.query_stride += 256; },
+      [](RotationAndStore* one) { one->rotation.key_stride += 256; },
+      [](RotationAndStore* one) { one->value_stride += 256; },
+      [](RotationAndStore* one) { one->rotation.head_stride = 512; },
+      [](RotationAndStore* one) { one->key_cache += 8; },
+      [](RotationAndStore* one) { one->value_cache += 8; },
+      [](RotationAndStore* one) { one->slot_stride += 8; },
+      [](RotationAndStore* one) { one->rotation.tokens = 513; },
+  };
+  for (const Change change : changes) {
+    RotationAndStore other = layer.as_one();
+    change(&other);
+    layer.launch(kRotateAndStore, &other);
+    run_captured(gpu, [&] { layer.launch(kRotateAndStore, &other); });
+  }
+  constexpr int kChanges = sizeof changes / sizeof changes[0];
+  EXPECT_EQUAL(2 * kChanges, ran(kRotateAndStore));
+  EXPECT_EQUAL(0, ran(kWithoutNorms));
+  state({}, {.where = 2 * kChanges});
+}
+
+// With the norms before it, all of it is one launch in a graph.
+GPU_CASE(rewrite_of_sglang_qk_norm_and_rope_store) {
+  const auto run = [&](const SglangLayer& layer, RotationAndStore params) {
+    Norm norm = layer.norm;
+    run_captured(gpu, [&] {
+      layer.launch(kNorm, &norm);
+      layer.launch(kRotateAndStore, &params);
+    });
+  };
+  SglangLayer layer(gpu, 3, {32, 4, 128});
+  run(layer, layer.as_one());
+  const SimcudaLaunch last = last_launch(kOne);
+  const CUdeviceptr given[] = {layer.norm.query,         layer.norm.query_weight,
+                               layer.norm.key_weight,    layer.rotation.angles,
+                               layer.rotation.positions, layer.store.slots,
+                               layer.store.key_cache,    layer.store.value_cache};
+  const size_t scalars = check_arguments(last, given, 1024, 5, -1);
+  CHECK(param_at<float>(last, scalars) == 1e-6f);
+  EXPECT_EQUAL(32, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(4, param_at<int32_t>(last, scalars + 8));
+  const SglangLayer one_token(gpu, 1, {32, 4, 128});
+  run(one_token, one_token.as_one());
+  EXPECT_EQUAL(2, ran(kOne));
+  // One of them uses other memory, more of it, or other sizes: only the second is replaced, or neither.
+  using Change = void (*)(SglangLayer*);
+  const Change changes_of_norm[] = {
+      [](SglangLayer* one) { one->norm.query += 1 << 20; },
+      [](SglangLayer* one) { one->norm.key_base += 256; },
+      [](SglangLayer* one) { one->norm.query_stride += 128; },
+      [](SglangLayer* one) { one->norm.key_stride += 128; },
+      [](SglangLayer* one) { one->norm.q_heads = 16; },
+      [](SglangLayer* one) { one->norm.kv_heads = 2; },
+      [](SglangLayer* one) { one->norm.tokens = 2; },
+  };
+  for (const Change change : changes_of_norm) {
+    SglangLayer other = layer;
+    change(&other);
+    run(other, other.as_one());
+  }
+  constexpr int kChangesOfNorm = sizeof changes_of_norm / sizeof changes_of_norm[0];
+  EXPECT_EQUAL(kChangesOfNorm, ran(kWithoutNorms));
+  const Change changes[] = {
+      [](SglangLayer* one) { one->rotation.key_base += 256; },
+      [](SglangLayer* one) { one->store.value += 256; },
+      [](SglangLayer* one) { one->rotation.query_stride += 256; },
+      [](SglangLayer* one) { one->rotation.key_stride += 256; },
+      [](SglangLayer* one) { one->store.value_stride += 256; },
+      [](SglangLayer* one) { one->rotation.head_stride = 512; },
+  };
+  for (const Change change : changes) {
+    SglangLayer other = layer;
+    change(&other);
+    run(other, other.as_one());
+  }
+  constexpr int kChanges = sizeof changes / sizeof changes[0];
+  EXPECT_EQUAL(2, ran(kOne));
+  EXPECT_EQUAL(kChanges, ran(kRotateAndStore));
+  state({}, {.hit = 2 + kChangesOfNorm,
+             .where = kChanges,
+             .untracked = kChangesOfNorm + kChanges,
+             .absorbed = 2});
+}
+
+// The key's cache reaches to the end of its allocation, from where it is, not from where its pointer is: there the rows
+// may lie.
+GPU_CASE(rewrite_of_sglang_qk_norm_and_rope_store_needs_room) {
+  const auto run = [&](const SglangLayer& layer) {
+    Norm norm = layer.norm;
+    RotationAndStore params = layer.as_one();
+    run_captured(gpu, [&] {
+      layer.launch(kNorm, &norm);
+      layer.launch(kRotateAndStore, &params);
+    });
+  };
+  SglangLayer layer(gpu, 3, {32, 4, 128});
+  const CUdeviceptr rows = layer.norm.query, row_bytes = 10240;
+  layer.store.key_cache = rows + 3 * row_bytes;  // its pointer is within the last row
+  run(layer);
+  EXPECT_EQUAL(1, ran(kOne));
+  layer.store.key_cache -= 16;
+  run(layer);
+  layer.store.key_cache = rows - (1 << 20);
+  run(layer);
+  EXPECT_EQUAL(1, ran(kOne));
+  EXPECT_EQUAL(2, ran(kWithoutNorms));
+  state({}, {.hit = 3, .graph = 2, .absorbed = 1});
 }
 
 // Of 14 and 2 heads of 64: two blocks, each with room for 16.

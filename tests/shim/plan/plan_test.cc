@@ -244,6 +244,7 @@ struct Row {
   bool is_direct = true;  // the loader made the binding direct
   uint32_t grid_x = 7;
   uint32_t block_x = 512;
+  uint64_t y_shift = 0;
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -324,6 +325,71 @@ const Row kRows[] = {
     // Keys.
     {"no solution", {}, {.hidden = 4095}, Outcome::fallback_no_solution},
     {"neither solution nor where", {.where = R"("w != 0")"}, {.w = 0, .hidden = 4095}, kWhere},
+    // Pointers with a shift.
+    {"shifted", {.y_shift = "256"}, {}, kHit, false, 7, 512, 256},
+    {"shifted back", {.y_shift = "-256"}, {}, kHit, false, 7, 512, ~uint64_t{255}},
+    {"shifted by nothing", {.y_shift = "0"}, {}, kHit, false},
+    {"shifted by what is computed",
+     {.y_shift = R"_("2 * rows * min(hidden, 128)")_"},
+     {},
+     kHit,
+     false,
+     7,
+     512,
+     1792},
+    {"shifted from 2^63 on",
+     {.y_shift = "-8"},
+     {.y = (uint64_t{1} << 63) + 16},
+     kHit,
+     false,
+     7,
+     512,
+     ~uint64_t{7}},
+    {"a shift that overflows", {.y_shift = R"("rows * 9223372036854775807")"}, {}, kWhere, false},
+    {"a shift by none", {.y_shift = R"_("64 / (rows - 7)")_"}, {}, kWhere, false},
+    {"aligned when shifted",
+     {.where = R"("y % 16 == 0")", .y_shift = "-8"},
+     {.y = 0x7000'0000'0308},
+     kHit,
+     false,
+     7,
+     512,
+     ~uint64_t{7}},
+    {"aligned when shifted, from 2^63 on",
+     {.where = R"("y % 16 == 0")", .y_shift = "8"},
+     {.y = 0xffff'ffff'ffff'fff8},
+     kHit,
+     false,
+     7,
+     512,
+     8},
+    {"misaligned when shifted", {.where = R"("y % 16 == 0")", .y_shift = "-8"}, {}, kWhere, false},
+    {"solution's, aligned when shifted",
+     {.solution_where = R"("y % 16 == 0")", .y_shift = "8"},
+     {.y = 0x7000'0000'0308},
+     kHit,
+     false,
+     7,
+     512,
+     8},
+    {"solution's, misaligned when shifted",
+     {.solution_where = R"("y % 16 == 0")", .y_shift = "8"},
+     {},
+     kWhere,
+     false},
+    {"equal when shifted",
+     {.where = R"("y == w")", .y_shift = R"("-hidden / 16")"},
+     {},
+     kHit,
+     false,
+     7,
+     512,
+     ~uint64_t{255}},
+    {"equal unless shifted",
+     {.where = R"("y == w")", .y_shift = "-16"},
+     {.y = 0x7000'0000'0200},
+     kWhere,
+     false},
 };
 
 class PlanTable : public testing::TestWithParam<Row> {};
@@ -345,8 +411,9 @@ TEST_P(PlanTable, SaysTheSameInEveryWay) {
       EXPECT_EQ(planned.geometry[kBlockX + i], i == 0 ? row.block_x : 1U) << i;
       EXPECT_EQ(planned.geometry[kClusterX + i], 1U) << i;
     }
-    EXPECT_EQ(planned.arguments, (std::vector<uint64_t>{row.given.y, row.given.x, row.given.w,
-                                                        static_cast<uint32_t>(row.given.rows)}));
+    EXPECT_EQ(planned.arguments,
+              (std::vector<uint64_t>{row.given.y + row.y_shift, row.given.x, row.given.w,
+                                     static_cast<uint32_t>(row.given.rows)}));
   }
 
   OneLaunch packed(folder, row.given);
@@ -413,6 +480,42 @@ TEST_P(PlanTable, SaysTheSameAgain) {
     }
     EXPECT_FALSE(launch.planned_again(kChanges + 1, *memory)) << "handles have changed";
   }
+}
+
+// Other addresses need no other plan, of another shift they do.
+TEST(Plan, RemembersAShiftWhateverThePointerIs) {
+  const PlannedFolder folder({.y_shift = R"("2 * rows")"});
+  ASSERT_EQ(folder.error(), "");
+  ASSERT_TRUE(folder.record().inputs.are_whole);
+  const PlannedFolder aligned({.where = R"("y % 16 == 0")", .y_shift = R"("2 * rows")"});
+  EXPECT_TRUE(aligned.record().inputs.are_whole);
+  const Decider decide(folder.record());
+  const auto memory = std::make_unique<LaunchMemory>();
+  OneLaunch first(folder, {});
+  EXPECT_EQ(first.planned(decide).arguments[0], 0x7000'0000'030eU);
+  first.remember(5, memory.get());
+  OneLaunch elsewhere(folder, {.y = 0x6000'0000'0000});
+  const std::optional<Planned> again = elsewhere.planned_again(5, *memory);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->arguments[0], 0x6000'0000'000eU);
+  OneLaunch other(folder, {.rows = 8});
+  EXPECT_FALSE(other.planned_again(5, *memory));
+}
+
+TEST(Plan, ReadsAPointerWithItsShift) {
+  const PlannedFolder folder({.y_shift = R"_("64 / (rows - 7)")_"});
+  const Snapshot& snapshot = folder.snapshot();
+  const TensorUse* const tensors = snapshot.begin(snapshot.begin(snapshot.bindings)[0].tensors);
+  const auto address = [&](const Given& given) {
+    OneLaunch launch(folder, given);
+    const TensorUse& y = tensors[2];
+    uint64_t out = 0;
+    return read_pointer(snapshot, launch.request().view, y.param, y.offset, y.shift, &out) ? out
+                                                                                           : 0;
+  };
+  EXPECT_EQ(address({.rows = 8}), 0x7000'0000'0340U);
+  EXPECT_EQ(address({.rows = 6}), 0x7000'0000'02c0U);
+  EXPECT_EQ(address({.rows = 7}), 0U);
 }
 
 TEST(Plan, RemembersNothingOfAKernelWithoutTheParameters) {
@@ -760,8 +863,9 @@ TEST(Fit, AsksForTheImage) {
   EXPECT_EQ(fit(nullptr), Fit::other_image);
 }
 
-TEST(Fit, RefusesABindingThatReadsBeyondTheParameters) {
-  const PlannedFolder folder({.params = ""});
+class FitOf : public testing::TestWithParam<const char*> {};
+TEST_P(FitOf, RefusesABindingThatReadsBeyondTheParameters) {
+  const PlannedFolder folder({.y_shift = GetParam(), .params = ""});
   const Snapshot& snapshot = folder.snapshot();
   const Binding& binding = snapshot.begin(snapshot.bindings)[0];
   const Record& record = folder.record();
@@ -771,6 +875,16 @@ TEST(Fit, RefusesABindingThatReadsBeyondTheParameters) {
   params[2].size = 7;
   EXPECT_FALSE(fits_binding(snapshot, binding, params.data(), 6));
   EXPECT_FALSE(fits_binding(snapshot, binding, record.params, 2));
+}
+INSTANTIATE_TEST_SUITE_P(APointer, FitOf, testing::Values("", "16"));
+
+TEST(Fit, RefusesAShiftByWhatIsBeyondTheParameters) {
+  const PlannedFolder folder({.grid = "1", .y_shift = "\"hidden\"", .params = ""});
+  const Snapshot& snapshot = folder.snapshot();
+  const Binding& binding = snapshot.begin(snapshot.bindings)[0];
+  const Record& record = folder.record();
+  EXPECT_TRUE(fits_binding(snapshot, binding, record.params, 5));
+  EXPECT_FALSE(fits_binding(snapshot, binding, record.params, 4));
 }
 
 // --- attributes ---

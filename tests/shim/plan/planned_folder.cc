@@ -40,7 +40,8 @@ std::string pattern(const FolderText& text, const std::string& label, int benefi
          text.rows + R"(}, "hidden": {"arg": 4, "type": "int32"},
            "grid_rows": {"grid": "x"}},
   "arguments": {"x": {"arg": 0, "dtype": "bfloat16"}, "w": {"arg": 1, "dtype": "bfloat16"},
-                "y": {"arg": 2, "dtype": "bfloat16"}},
+                "y": {"arg": 2, "dtype": "bfloat16")" +
+         (text.y_shift.empty() ? "" : R"(, "shift": )" + text.y_shift) + R"(}},
   "writes": ["y"], "where": [)" +
          where + R"(],
   "definition": ")" +

@@ -31,6 +31,7 @@ struct FolderText {
   std::string cluster = "[1, 1, 1]";
   std::string pdl = "false";
   std::string rows = R"("arg": 3, "type": "int32")";
+  std::string y_shift = "";  // such as "\"8 * rows\""
   std::string params = "\"params\": [8, 8, 8, 4, 4, 4],";
   std::string image;
 };

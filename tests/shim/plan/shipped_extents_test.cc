@@ -96,14 +96,15 @@ const std::map<std::string, Names>& known_gaps() {
         "flashinfer-top-p-sampling-0.6", "flashinfer-top-p-sampling-one-limit",
         "flashinfer-top-p-sampling-one-limit-0.6"}},
       {"pytorch", {}},
-      // KV caches: no `where` states how far apart their slots are. And sampling.
+      // KV caches: no `where` states how far apart their slots are, or how many there are. And sampling.
       {"sglang",
-       {"sglang-min-p-sampling", "sglang-qk-norm-rope-store-kv1", "sglang-qk-norm-rope-store-kv2",
-        "sglang-qk-norm-rope-store-kv4", "sglang-qk-norm-rope-store-kv8",
-        "sglang-rope-store-d64-kv2", "sglang-rope-store-d64-kv4", "sglang-rope-store-d64-kv8",
-        "sglang-rope-store-kv1", "sglang-rope-store-kv2", "sglang-rope-store-kv4",
-        "sglang-rope-store-kv8", "sglang-sampling-from-probs", "sglang-top-k-sampling",
-        "sglang-top-k-top-p-sampling", "sglang-top-p-sampling"}},
+       {"sglang-fused-rope-store-d128", "sglang-fused-rope-store-d64", "sglang-min-p-sampling",
+        "sglang-qk-norm-fused-rope-store", "sglang-qk-norm-rope-store-kv1",
+        "sglang-qk-norm-rope-store-kv2", "sglang-qk-norm-rope-store-kv4",
+        "sglang-qk-norm-rope-store-kv8", "sglang-rope-store-d64-kv2", "sglang-rope-store-d64-kv4",
+        "sglang-rope-store-d64-kv8", "sglang-rope-store-kv1", "sglang-rope-store-kv2",
+        "sglang-rope-store-kv4", "sglang-rope-store-kv8", "sglang-sampling-from-probs",
+        "sglang-top-k-sampling", "sglang-top-k-top-p-sampling", "sglang-top-p-sampling"}},
       // KV caches: no launch says how many pages they have.
       {"vllm",
        {"vllm-inductor-qk-norm-rope-append", "vllm-inductor-qk-norm-rope-apart-append",

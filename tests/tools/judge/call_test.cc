@@ -204,6 +204,26 @@ TEST_F(Calls, WriteIntoAnInputThatAWhereSaysIsTheSame) {
   EXPECT_EQ(shared_by_output(), "hidden_states");
 }
 
+// The buffer is where the host's pointer and the shift lead to, in the solution's launch and the original's.
+TEST_F(Calls, TakeAShiftOffAnAddress) {
+  std::string pattern =
+      norm_pattern(R"("spare": {"block": "y"})", R"("hidden_states == base + 128 * batch_size")");
+  pattern = replaced(pattern, R"("hidden_states": {"arg": 0)",
+                     R"("base": {"arg": 0, "type": "int64"},
+                "hidden_states": {"shift": "128 * batch_size", "arg": 0)");
+  write(pattern);
+  open();
+  const auto made = launch(3);
+  ASSERT_TRUE(made) << outcome_;
+  EXPECT_EQ(value(*made, 0), addresses_["hidden_states"]);
+}
+
+TEST_F(Calls, GivePointersOfOnePlaceBuffersOfTheirOwnIfTheirShiftsDiffer) {
+  write(replaced(norm_pattern(R"("spare": {"block": "y"})", ""), R"("output": {"arg": 2)",
+                 R"("output": {"shift": 16384, "arg": 0)"));
+  EXPECT_EQ(shared_by_output(), "");
+}
+
 TEST_F(Calls, FillWhatTheVerifyBlockGivesElements) {
   write(
       norm_pattern(R"("spare": {"block": "y"})", ""), test::kAligned,
