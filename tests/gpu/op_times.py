@@ -305,7 +305,8 @@ def main():
             if case.name in ours:
                 problems.append(ours[case.name])
             if not counted[case.name, "hit"]:
-                problems.append("is not replaced")
+                of_case = {outcome: n for (name, outcome), n in counted.items() if name == case.name}
+                problems.append(f"is not replaced: {of_case or 'no launch is known for it'}")
                 continue
             for rows in rows_taken:
                 axes = axes_of(case, rows)
