@@ -5,8 +5,14 @@ CONFIG_NAMES   := cublas demo flash_attention pytorch flashinfer sglang vllm
 CONFIG_FOLDERS := $(CONFIG_NAMES:%=$(BUILD)/config/%)
 CONFIG_INPUTS  := $(shell find config -mindepth 2 -type f)
 
+# Changes with the images that folders are to have: that one is not there makes no folder anew, since all files are .SECONDARY.
+IMAGE_LIST := $(BUILD)/kernels/images
+$(IMAGE_LIST): FORCE
+	$(Q)mkdir -p $(@D)
+	$(Q)printf '%s\n' $(KERNEL_CUBINS) | cmp -s - $@ || printf '%s\n' $(KERNEL_CUBINS) >$@
+
 define config_folder
-$(BUILD)/config/$(1): config/expand.sh config/config.mk $(CONFIG_INPUTS) $(wildcard kernels/*/*.cu kernels/*/*.cuh) $(KERNEL_CUBINS)
+$(BUILD)/config/$(1): config/expand.sh config/config.mk $(CONFIG_INPUTS) $(wildcard kernels/*/*.cu kernels/*/*.cuh) $(KERNEL_CUBINS) $(IMAGE_LIST)
 	$$(call say,CONFIG,$$@)
 	$(Q)config/expand.sh config/$(1) kernels $(BUILD)/kernels $$@
 endef

@@ -10,7 +10,7 @@ namespace fibshim {
 namespace {
 
 constexpr size_t kBatchPairs = 64;  // about
-constexpr size_t kBatchesPerThread = 3;
+constexpr size_t kPairsPerThread = 192;
 constexpr size_t kMostFindingsAhead = 16;  // of a pair: one with more is bound again in its turn
 
 class Joiner {
@@ -148,7 +148,9 @@ class Joiner {
       }
       return all_said;
     };
-    Ahead<std::vector<Said>> ahead(batches, kBatchesPerThread, bind_batch);
+    // No threads for few pairs, in however many batches.
+    const size_t per_thread = kPairsPerThread * batches / std::max<size_t>(pairs.size(), 1) + 1;
+    Ahead<std::vector<Said>> ahead(batches, per_thread, bind_batch);
     for (size_t batch = 0; batch < batches; ++batch) {
       const auto all_said = ahead.fetch(batch);
       if (all_said == nullptr) throw std::bad_alloc();
