@@ -5,7 +5,7 @@ CONFIG_NAMES   := cublas demo flash_attention pytorch flashinfer sglang vllm
 CONFIG_FOLDERS := $(CONFIG_NAMES:%=$(BUILD)/config/%)
 CONFIG_INPUTS  := $(shell find config -mindepth 2 -type f)
 
-# Changes with the images that folders are to have: that one is not there makes no folder anew, since all files are .SECONDARY.
+# Written again when other images are to be in the folders. A missing image alone would not make them again: all files are .SECONDARY.
 IMAGE_LIST := $(BUILD)/kernels/images
 $(IMAGE_LIST): FORCE
 	$(Q)mkdir -p $(@D)

@@ -18,7 +18,7 @@ HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost 
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
 TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0 -fno-function-sections -fno-data-sections)
 
-# As `precompiled` in the Makefile, for clang, of which one header fits all tests.
+# Does for tests and clang what `precompiled` in the Makefile does for g++: one header serves all tests.
 TEST_HEADERS := $(BUILD)/obj/tests/support/precompiled.pch
 $(TEST_HEADERS): ROOM_FLAGS = $(TEST_FLAGS)
 $(TEST_HEADERS): tests/support/precompiled.h tests/tests.mk | $(SETUP)

@@ -38,14 +38,13 @@ struct alignas(64) RememberedLaunch {
   bool has_cluster;
   uint32_t geometry[kGeometryCount];
   struct Argument {
-    uint8_t param;
-    uint8_t
-        computed;  // 0: the bytes in the parameter themselves; else 1 + the index among `computed`
-    uint16_t offset;  // into the parameter
+    uint8_t param;     // kNoParam: the computed value alone
+    uint8_t computed;  // 0: passes the parameter's bytes; else 1 + an index into `computed` below
+    uint16_t offset;   // into the parameter
   };
-  static constexpr uint8_t kNoParam = UINT8_MAX;  // what is computed is no shift of a pointer there
+  static constexpr uint8_t kNoParam = UINT8_MAX;
   static_assert(kMaxParams <= kNoParam);
-  int64_t computed[kMaxRememberedValues];
+  int64_t computed[kMaxRememberedValues];  // values, and shifts of pointers
   Argument arguments[kMaxFastArguments];
   alignas(16) int64_t inputs[InputValues::kMost];
 };
