@@ -61,7 +61,7 @@ def child(cubins, out):
                 wide[:, :heads] = x.reshape(rows // heads, heads, size)
                 y = torch.empty(rows, size, dtype=dtype, device="cuda")
                 given = [words(wide.data_ptr(), rows // heads, heads, (heads + 2) * size, size), weight,
-                         words(y.data_ptr(), rows // heads, heads, heads * size, size), words(rows // heads), words(heads), eps]
+                         words(y.data_ptr(), rows // heads, heads, heads * size, size), words(heads), words(rows), eps]
             elif kind == "rmsnorm_quant":
                 given = [tensor(x), weight, tensor(y), m, s, eps]
             elif kind == "fused_add_rmsnorm":
@@ -75,7 +75,7 @@ def child(cubins, out):
             if "quant" in kind:
                 exact = (exact / scale.double()).clamp(-448, 448)
             wrong_sum = (residual.double() - total).abs().mean().item() if "add" in kind else 0
-            errors[f"{path.stem} rows {rows}"] = [(y.double() - exact).abs().mean().item(), wrong_sum]
+            errors[f"{path.stem} rows {rows}"] = [(y.double() - exact).abs().mean().item(), wrong_sum, exact.abs().mean().item()]
     torch.cuda.synchronize()
     json.dump(errors, open(out, "w"))
 
@@ -87,12 +87,15 @@ def main():
     stock, _ = run_side([build, cubins], {})
     ours, counts = run_side([build, cubins], {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flashinfer"})
     hits = sum(count for (_, outcome), count in counts.items() if outcome == "hit")
-    worse = [case for case, (error, of_sum) in ours.items()
+    worse = [case for case, (error, of_sum, _) in ours.items()
              if not (error <= 1.02 * stock[case][0] + 1e-9 and of_sum <= 1.001 * stock[case][1] + 1e-9)]
+    misused = [case for case, (error, _, size) in stock.items() if not error <= 0.05 * size]
     for case in worse:
         print(f"  {case}: error {ours[case]}, FlashInfer's own {stock[case]}")
+    for case in misused:
+        print(f"  {case}: FlashInfer's own kernel, as it is launched here, computes something else: error {stock[case]}")
     unsolved, left = (sum(count for (_, outcome), count in counts.items() if outcome == f"fallback_{reason}") for reason in ("no_solution", "where"))
-    passed = hits > 0 and hits + unsolved + left == len(ours) and not worse
+    passed = hits > 0 and hits + unsolved + left == len(ours) and not worse and not misused
     print(f"{'PASS' if passed else 'FAIL'} flashinfer_cute: {hits} hits of {len(ours)} launches, {unsolved} of sizes without a solution, {left} left to CuTe-DSL, {len(worse)} results further from "
           f"float64 than FlashInfer's; {dict(counts) if not passed else ''}")
     return not passed

@@ -50,6 +50,42 @@ TEST_F(Explain, SaysWhichLaunchesHitAndWhichClauseStopsTheOthers) {
                       ":14:13: \"is_inverse == 0\" does not hold, is_inverse is 1\n");
 }
 
+// Words whose values came equally often are varied together: 3 rows of both, 24 heads in all.
+TEST_F(Explain, VariesTheWordsOfAStruct) {
+  auto pattern = parse_json(read_text(config() + "/patterns/engine-scale.json"));
+  pattern["label"] = "engine-scale-struct";
+  pattern["match"] = {{"symbol", "engine_scale_struct"}, {"params", {16, 16, 8}}};
+  pattern["axes"] = {{"hidden_size", {{"value", 4096}}},
+                     {"rows", {{"arg", 0}, {"offset", 8}, {"type", "int64"}}},
+                     {"output_rows", {{"arg", 1}, {"offset", 8}, {"type", "int64"}}},
+                     {"heads", {{"arg", 2}, {"type", "int64"}}}};
+  pattern["arguments"]["input"] = {{"arg", 0}, {"offset", 0}, {"dtype", "float32"}};
+  pattern["arguments"]["output"] = {{"arg", 1}, {"offset", 0}, {"dtype", "float32"}};
+  pattern["arguments"]["count"] = {{"expr", "rows * 4096"}};
+  pattern["arguments"]["is_inverse"] = {{"value", 0}};
+  pattern["where"] = {"output_rows == rows", "heads == rows * 8", "rows != 5"};
+  write_text(config() + "/patterns/engine-scale-struct.json", pattern.dump(1));
+  const auto tensor = [](uint64_t address) {
+    return RecordedParamValues{16, {}, {{8, {{address, 9}}}, {8, {{1, 4}, {3, 3}, {5, 2}}}}};
+  };
+  RecordingBuilder recording;
+  recording
+      .kernel("engine_scale_struct",
+              {tensor(kAddress), tensor(kAddress), {8, {{8, 4}, {24, 3}, {40, 2}}}}, 9)
+      .geometry(64, 256, 9, 0, {});
+  write_text(folder_ / "recorded/host-1.recording", recording.bytes());
+  exits(0, run_fibshim({"record", "--from", folder_ / "recorded", "-o", folder_ / "run.jsonl"}));
+  const std::string out = exits(1, explain("engine_scale_struct")).out;
+  const std::string launch = "  grid 64x1x1, block 256x1x1",
+                    hit = ": hit, pattern engine-scale-struct\n";
+  EXPECT_CONTAINS(out, launch + hit);
+  EXPECT_CONTAINS(
+      out,
+      launch + ", parameter 0 at byte 8 is 3, parameter 1 at byte 8 is 3, parameter 2 is 24" + hit);
+  EXPECT_CONTAINS(out, "parameter 2 is 40: fallback_where, pattern engine-scale-struct\n");
+  EXPECT_CONTAINS(out, "\"rows != 5\" does not hold, rows is 5\n");
+}
+
 TEST_F(Explain, NamesTheDefinitionThatNothingSolves) {
   std::filesystem::remove(config() + "/solutions/scale_by_hand.json");
   const auto report = parse_json(exits(1, explain("engine_scale", "--json")).out);

@@ -33,7 +33,11 @@ class Explainer {
       record_.params_bytes = std::max(record_.params_bytes, param.offset + param.size);
       values_.emplace_back((param.size + 7) / 8);
       params_.push_back(values_.back().data());
-      set(values_.size() - 1, param.commonest_value().value_or(0));
+      add_part(param, 0);
+      for (const ParamRecord& word : param.words) add_part(word, word.offset);
+    }
+    for (const auto& parts : varied_) {
+      for (const Part& part : parts) set(part, part.record->commonest_value().value_or(0));
     }
     symbol_ = kernel.symbol;
     record_.candidate_count = static_cast<uint8_t>(std::min<size_t>(candidates_.size(), UINT8_MAX));
@@ -50,9 +54,8 @@ class Explainer {
       return std::move(out_);
     }
     for (const auto& [geometry, counts] : kernel_.geometries) explain(geometry, "");
-    for_each_value([&](const Geometry& usual, size_t i, uint64_t value, uint64_t /*count*/) {
-      explain(usual, fmt::format(", parameter {} is {}", i,
-                                 value_text(types_[i], kernel_.params[i].size, value)));
+    for_each_value([&](const Geometry& usual, const std::string& varied, uint64_t /*count*/) {
+      explain(usual, varied);
     });
     return std::move(out_);
   }
@@ -68,7 +71,7 @@ class Explainer {
     // Where the usual launch does not fit, no other value says more.
     const Geometry* const usual = kernel_.commonest_geometry();
     if (usual != nullptr && can_be_planned() && fits(*usual, label)) {
-      for_each_value([&](const Geometry& geometry, size_t, uint64_t, uint64_t count) {
+      for_each_value([&](const Geometry& geometry, const std::string&, uint64_t count) {
         if (!fits(geometry, label)) misfits = saturating_add(misfits, count);
       });
     }
@@ -79,23 +82,71 @@ class Explainer {
  private:
   bool can_be_planned() const { return !candidates_.empty() && sizes_.size() <= kMaxParams; }
 
-  // Of each parameter each recorded value but the commonest, set, in a launch of the commonest geometry.
-  template <class Visit>
-  void for_each_value(const Visit& visit) {
-    const Geometry* const usual = kernel_.commonest_geometry();
-    for (size_t i = 0; usual != nullptr && i < kernel_.params.size(); ++i) {
-      const uint64_t before = kernel_.params[i].commonest_value().value_or(0);
-      for (const auto& [value, count] : kernel_.params[i].values) {
-        if (value == before) continue;
-        set(i, value);
-        visit(*usual, i, value, count);
-      }
-      set(i, before);
+  // A parameter, or a word of one that is a struct.
+  struct Part {
+    size_t param;
+    uint32_t offset;
+    const ParamRecord* record;
+  };
+
+  // As often one value as the other, by size: so they are likely to have come together.
+  static bool vary_alike(const ParamRecord& a, const ParamRecord& b) {
+    const auto second = [](const auto& value) { return value.second; };
+    return a.others == 0 && b.others == 0 &&
+           std::ranges::equal(a.values, b.values, {}, second, second);
+  }
+
+  void add_part(const ParamRecord& record, uint32_t offset) {
+    const Part part{params_.size() - 1, offset, &record};
+    const auto alike = std::ranges::find_if(varied_, [&](const std::vector<Part>& parts) {
+      return vary_alike(*parts[0].record, record);
+    });
+    if (alike == varied_.end()) {
+      varied_.push_back({part});
+    } else {
+      alike->push_back(part);
     }
   }
 
-  void set(size_t param, uint64_t value) {
-    memcpy(values_[param].data(), &value, std::min<size_t>(8, kernel_.params[param].size));
+  // Sets each recorded value but the commonest, in a launch of the commonest geometry; of parts that vary alike together.
+  template <class Visit>
+  void for_each_value(const Visit& visit) {
+    const Geometry* const usual = kernel_.commonest_geometry();
+    if (usual == nullptr) return;
+    for (const std::vector<Part>& parts : varied_) {
+      const ParamRecord& first = *parts[0].record;
+      const uint64_t commonest = first.commonest_value().value_or(0);
+      for (auto at = first.values.begin(); at != first.values.end(); ++at) {
+        if (at->first == commonest) continue;
+        std::string varied;
+        for (const Part& part : parts) {
+          const uint64_t value =
+              std::next(part.record->values.begin(), std::distance(first.values.begin(), at))
+                  ->first;
+          set(part, value);
+          varied += fmt::format(", {} is {}", name_of(part),
+                                value_text(type_of(part), part.record->size, value));
+        }
+        visit(*usual, varied, at->second);
+      }
+      for (const Part& part : parts) set(part, part.record->commonest_value().value_or(0));
+    }
+  }
+
+  std::string name_of(const Part& part) const {
+    return kernel_.params[part.param].words.empty()
+               ? fmt::format("parameter {}", part.param)
+               : fmt::format("parameter {} at byte {}", part.param, part.offset);
+  }
+
+  ParamType type_of(const Part& part) const {
+    return kernel_.params[part.param].words.empty() ? types_[part.param]
+                                                    : type_of_word(*part.record);
+  }
+
+  void set(const Part& part, uint64_t value) {
+    memcpy(reinterpret_cast<char*>(values_[part.param].data()) + part.offset, &value,
+           std::min<size_t>(8, part.record->size));
   }
 
   bool is_member(const PatternFit& fit) const {
@@ -244,6 +295,7 @@ class Explainer {
   std::vector<Candidate> candidates_;
   std::vector<Param> sizes_;
   std::vector<std::vector<uint64_t>> values_;
+  std::vector<std::vector<Part>> varied_;  // together where they vary alike
   std::vector<void*> params_;
   std::string symbol_;
   Record record_{};

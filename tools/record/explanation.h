@@ -14,10 +14,10 @@ struct ExplainedLaunch {
   std::string why;      // a hit's solution, the clause that does not hold, ...
 };
 
-// Explains a launch for every recorded geometry, and for every recorded value of each parameter. A
-// recording keeps the values of each parameter, but not which of them came together: so one
-// parameter at a time is varied, and the others have their commonest value. `model` and `snapshot`
-// are of the same folder.
+// Explains a launch for every recorded geometry, and for every recorded value of each parameter or word of a struct. A
+// recording keeps the values of each, but not which of them came together: so one at a time is varied, or those whose
+// values, by size, came equally often, and the others have their commonest value. `model` and `snapshot` are of the same
+// folder.
 std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
                                               const KernelRecord& kernel);
 
