@@ -87,21 +87,27 @@ void fill_rotations(Tensor* tensor) {
 }
 
 // Slots of a paged cache, all different: with two tokens in one slot, either could remain. Every
-// seventh token has no slot (-1).
-Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* tensor) {
+// seventh token has no slot (-1), the second has slot 0, which may be a reserved one.
+Result<void> fill_slots(const InputRequest& request, bool has_pages, Random* random,
+                        Tensor* tensor) {
   const DefinitionArgument* const cache = request.definition.find_argument("key_cache");
-  if (cache == nullptr || cache->shape.size() < 2) {
-    return fail(ErrorCode::invalid_value,
-                "\"slot_mapping\" leads into \"key_cache\" [pages, slots of a page, ...], which "
-                "the definition lacks");
+  const size_t dimensions = has_pages ? 2 : 1;  // that count slots
+  if (cache == nullptr || cache->shape.size() < dimensions) {
+    return fail(
+        ErrorCode::invalid_value,
+        has_pages ? "\"slot_mapping\" leads into \"key_cache\" [pages, slots of a page, ...], "
+                    "which the definition lacks"
+                  : "\"slots\" leads into \"key_cache\" [slots, ...], which the definition lacks");
   }
-  std::vector<int64_t> slots(
-      static_cast<size_t>(request.axes.at(cache->shape[0]) * request.axes.at(cache->shape[1])));
+  int64_t slot_count = 1;
+  for (size_t i = 0; i < dimensions; ++i) slot_count *= request.axes.at(cache->shape[i]);
+  std::vector<int64_t> slots(static_cast<size_t>(slot_count));
   if (slots.size() < static_cast<size_t>(tensor->count())) {
     return fail(ErrorCode::invalid_value, "the cache has fewer slots than there are tokens");
   }
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), *random);
+  if (slots.size() > 1) std::iter_swap(slots.begin() + 1, std::ranges::find(slots, 0));
   for (int64_t i = 0; i < tensor->count(); ++i) {
     tensor->set(i, i % 7 == 3 ? -1 : static_cast<double>(slots[static_cast<size_t>(i)]));
   }
@@ -147,7 +153,9 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   const auto uniform = [&](double low, double high) {
     fill(tensor, [&] { return std::uniform_real_distribution<double>(low, high)(*random); });
   };
-  if (name == "slot_mapping") return fill_slots(request, random, tensor);
+  if (is_one_of(name, {"slot_mapping", "slots"})) {
+    return fill_slots(request, name == "slot_mapping", random, tensor);
+  }
   if (name == "first_rows") {
     fill_first_rows(tensor);
   } else if (!tensor->type->is_floating) {

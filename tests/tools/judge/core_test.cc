@@ -416,9 +416,9 @@ TEST(Inputs, EachFifthSequenceHasNoRows) {
 }
 
 TEST(Inputs, NoTwoTokensShareASlot) {
-  const auto definition_with = [](const char* cache) {
+  const auto definition_with = [](const char* cache, const char* name = "slot_mapping") {
     return definition_of("append", {{"n", false, 0}, {"pages", false, 0}, {"size", true, 4}},
-                         {{"slot_mapping", false, dtype_index("int64"), false, {"n"}, ""},
+                         {{name, false, dtype_index("int64"), false, {"n"}, ""},
                           {cache, false, dtype_index("bfloat16"), false, {"pages", "size"}, ""}});
   };
   const Definition definition = definition_with("key_cache");
@@ -444,6 +444,19 @@ TEST(Inputs, NoTwoTokensShareASlot) {
   const auto lost = make_inputs({without, "", {{"n", 1}, {"pages", 4}, {"size", 4}}, 0, {}}, &none);
   ASSERT_FALSE(lost);
   EXPECT_CONTAINS(lost.error().message, "which the definition lacks");
+  // Slots without pages: the cache's first dimension counts them.
+  ASSERT_TRUE(make_inputs(
+      {definition_with("key_cache", "slots"), "", {{"n", 4}, {"pages", 4}, {"size", 4}}, 0, {}},
+      &data));
+  const Tensor& pageless = data.tensors.at("slots");
+  EXPECT_EQ(pageless.at(1), 0);
+  EXPECT_EQ(pageless.at(3), -1);
+  EXPECT_EQ(std::set<double>({pageless.at(0), pageless.at(2)}).count(0), 0);
+  EXPECT_LT(std::max(pageless.at(0), pageless.at(2)), 4);
+  const auto unled = make_inputs(
+      {definition_with("cache", "slots"), "", {{"n", 1}, {"pages", 4}, {"size", 4}}, 0, {}}, &none);
+  ASSERT_FALSE(unled);
+  EXPECT_CONTAINS(unled.error().message, "\"slots\" leads into \"key_cache\"");
 }
 
 TEST(Inputs, EpsComesFromTheReference) {
