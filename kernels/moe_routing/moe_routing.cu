@@ -1,15 +1,18 @@
 // Softmax routing of a few tokens to experts, which replaces two or three kernels of vLLM:
 // topkGating, moe_align_block_size_kernel and count_and_sort_expert_tokens_kernel; or topkGating
-// and moe_align_block_size_small_batch_expert_kernel, which vLLM uses for up to 64 experts.
+// and moe_align_block_size_small_batch_expert_kernel, which vLLM uses for up to 64 experts. Or of
+// SGLang: _router_triton_kernel, and what it calls moe_align_block_size_kernel and
+// count_and_sort_expert_tokens_kernel, too, or _moe_align_small_numel_kernel.
 //
 // One block. A warp holds a token's row, or with 8 experts a thread does. The exponentials are
-// added up in vLLM's order, so that the weights are bit-identical: if a lane holds less than 16
-// bytes of the row, several lanes add theirs one after the other. Among equal probabilities the
-// lowest expert wins. Probabilities that are infinite or NaN count as 0.
+// added up in the engine's order, so that the weights are bit-identical: if a lane holds less than
+// 16 bytes of the row, several lanes add vLLM's one after the other; SGLang's are added in pairs.
+// Among equals the lowest expert wins. vLLM compares probabilities, of which those that are
+// infinite or NaN count as 0; SGLang compares logits, where NaN counts as -1e30.
 //
-// An expert's tokens have the same order as in vLLM's small kernel. Its other kernel leaves the
-// order open; here the tokens then ascend. A token's place follows from a bit mask of the expert's
-// tokens.
+// An expert's tokens have the same order as in vLLM's small kernel. Its other kernel and one of
+// SGLang's leave the order open; here the tokens then ascend. A token's place follows from a bit
+// mask of the expert's tokens.
 //
 // grid = 1, block = 256 threads for 8 experts, else 1024.
 #include <type_traits>
@@ -29,11 +32,11 @@ constexpr int kThreadsFor = E < 32 ? 256 : 1024;
 struct Routing {
   float* weights;             // [tokens, K]
   int* experts;               // [tokens, K]
-  int* token_expert_indices;  // [tokens, K]; outputs that are written later may overlap it
+  int* token_expert_indices;  // [tokens, K], or null; outputs that are written later may overlap it
   int* sorted_token_ids;      // [max_num_tokens_padded]
   int* expert_ids;            // [ceil(max_num_tokens_padded / block_size)]
   int* num_tokens_post_pad;   // [1]
-  int* cumsum;                // [experts + 1]; null in the small kernel
+  int* cumsum;                // [experts + 1], or null
   int num_tokens;
   int block_size;
   int max_num_tokens_padded;
@@ -73,21 +76,44 @@ __device__ void load_chunk(const T* from, float* values) {
 }
 
 // Maps probabilities to integers in the same order; 0 is less than all of them.
-__device__ uint32_t rank_of(float probability) {
-  const bool is_number = fabsf(probability) < __uint_as_float(0x7f800000u);
-  return is_number ? __float_as_uint(probability) + 1 : 1;
+struct Probabilities {
+  static __device__ uint32_t rank_of(float probability) {
+    const bool is_number = fabsf(probability) < __uint_as_float(0x7f800000u);
+    return is_number ? __float_as_uint(probability) + 1 : 1;
+  }
+  static __device__ float score_of(uint32_t rank) { return __uint_as_float(rank - 1); }
+};
+
+// The same of logits.
+struct Logits {
+  static __device__ uint32_t rank_of(float logit) {
+    const uint32_t bits = __float_as_uint(logit == logit ? logit : -1e30f);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  }
+  static __device__ float score_of(uint32_t rank) {
+    return __uint_as_float(rank >> 31 != 0 ? rank ^ 0x80000000u : ~rank);
+  }
+};
+
+// As Triton computes them.
+__device__ float exp_fast(float x) {
+  float result;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504f));
+  return result;
 }
-__device__ float probability_of(uint32_t rank) { return __uint_as_float(rank - 1); }
+__device__ float divide_fast(float x, float by) {
+  float result;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(by));
+  return result;
+}
 
 // A row that a warp holds.
-template <class T, int E>
-struct WarpRow {
+template <class T, int E, class Scores>
+struct WarpRow : Scores {
   static constexpr int kLanes = 32;  // per row
   static constexpr int kElements = E / kLanes;
   static constexpr int kMostInChunk = 16 / sizeof(T);
   static constexpr int kChunk = kElements < kMostInChunk ? kElements : kMostInChunk;
-  // The number of lanes that together hold the elements of one thread in vLLM's kernel.
-  static constexpr int kSharers = kElements < kMostInChunk ? kMostInChunk / kElements : 1;
 
   float values[kElements];
   uint32_t ranks[kElements];
@@ -103,7 +129,7 @@ struct WarpRow {
       load_chunk<T, kChunk>(row + expert_of(i), values + i);
   }
 
-  __device__ void make_ranks() {
+  __device__ float find_most() const {
     float most = values[0];
 #pragma unroll
     for (int i = 1; i < kElements; ++i) most = fmaxf(most, values[i]);
@@ -111,6 +137,40 @@ struct WarpRow {
     for (int distance = kLanes / 2; distance > 0; distance /= 2) {
       most = fmaxf(most, __shfl_xor_sync(kEveryLane, most, distance));
     }
+    return most;
+  }
+
+  // Returns the best expert of the row, and removes it from the row.
+  __device__ uint32_t take_best(float* score) {
+    uint32_t best = ranks[0];
+    uint32_t expert = expert_of(0);
+#pragma unroll
+    for (int i = 1; i < kElements; ++i) {
+      if (ranks[i] <= best) continue;
+      best = ranks[i];
+      expert = expert_of(i);
+    }
+    const uint32_t highest = __reduce_max_sync(kEveryLane, best);
+    expert = __reduce_min_sync(kEveryLane, best == highest ? expert : kNoExpert);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) {
+      if (expert_of(i) == expert) ranks[i] = 0;
+    }
+    *score = Scores::score_of(highest);
+    return expert;
+  }
+};
+
+// As vLLM has it.
+template <class T, int E>
+struct ProbabilityRow : WarpRow<T, E, Probabilities> {
+  using Base = WarpRow<T, E, Probabilities>;
+  using Base::kElements, Base::kLanes, Base::kMostInChunk, Base::lane, Base::ranks, Base::values;
+  // The number of lanes that together hold the elements of one thread in vLLM's kernel.
+  static constexpr int kSharers = kElements < kMostInChunk ? kMostInChunk / kElements : 1;
+
+  __device__ void make_ranks() {
+    const float most = Base::find_most();
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -132,33 +192,50 @@ struct WarpRow {
     if constexpr (kSharers > 1) sum = __shfl_sync(kEveryLane, sum, kSharers - 1);
     const float scale = 1.0f / sum;
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) ranks[i] = rank_of(values[i] * scale);
+    for (int i = 0; i < kElements; ++i) ranks[i] = Base::rank_of(values[i] * scale);
+  }
+};
+
+// As SGLang has it: of 16-bit logits, each 8 of which a thread of its kernel adds up.
+template <class T, int E>
+struct LogitRow : WarpRow<T, E, Logits> {
+  using Base = WarpRow<T, E, Logits>;
+  using Base::kElements, Base::kLanes, Base::lane, Base::ranks, Base::values;
+  static_assert(sizeof(T) == 2 && kElements == 4);
+
+  float most, sum;
+
+  __device__ void make_ranks() {
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) values[i] += 0.0f;  // -0 ranks as 0
+    most = Base::find_most();
+    sum = (exp_fast(values[0] - most) + exp_fast(values[1] - most)) +
+          (exp_fast(values[2] - most) + exp_fast(values[3] - most));
+    sum += __shfl_xor_sync(kEveryLane, sum, 1);
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 1; distance /= 2) {
+      sum += __shfl_xor_sync(kEveryLane, sum, distance);
+    }
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) ranks[i] = Base::rank_of(values[i]);
   }
 
-  // Returns the best expert of the row, and removes it from the row.
-  __device__ uint32_t take_best(float* probability) {
-    uint32_t best = ranks[0];
-    uint32_t expert = expert_of(0);
+  // Lane k has the k-th choice's logit, which becomes its weight. Returns the sum of K weights.
+  template <int K>
+  __device__ float make_weight(float* logit) const {
+    *logit = divide_fast(exp_fast(*logit - most), sum);
+    float weights = *logit;
 #pragma unroll
-    for (int i = 1; i < kElements; ++i) {
-      if (ranks[i] <= best) continue;
-      best = ranks[i];
-      expert = expert_of(i);
+    for (int distance = 1; distance < K; distance *= 2) {
+      weights += __shfl_xor_sync(kEveryLane, weights, distance);
     }
-    const uint32_t highest = __reduce_max_sync(kEveryLane, best);
-    expert = __reduce_min_sync(kEveryLane, best == highest ? expert : kNoExpert);
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      if (expert_of(i) == expert) ranks[i] = 0;
-    }
-    *probability = probability_of(highest);
-    return expert;
+    return weights;
   }
 };
 
 // A row that a thread holds. In vLLM's kernel two threads hold a row of eight fp32 numbers.
 template <class T, int E>
-struct ThreadRow {
+struct ThreadRow : Probabilities {
   static constexpr int kLanes = 1;
   static constexpr int kChunk = 16 / sizeof(T);
 
@@ -192,7 +269,7 @@ struct ThreadRow {
     for (int i = 0; i < E; ++i) ranks[i] = rank_of(values[i] * scale);
   }
 
-  __device__ uint32_t take_best(float* probability) {
+  __device__ uint32_t take_best(float* score) {
     uint32_t best = ranks[0];
     uint32_t expert = 0;
 #pragma unroll
@@ -205,7 +282,7 @@ struct ThreadRow {
     for (int i = 0; i < E; ++i) {
       if (expert == i) ranks[i] = 0;
     }
-    *probability = probability_of(best);
+    *score = score_of(best);
     return expert;
   }
 };
@@ -233,9 +310,12 @@ __device__ uint32_t place_of(uint32_t token, uint32_t k, uint32_t num_tokens) {
   return choice % kThreads * rounds + choice / kThreads;
 }
 
-template <class T, int E, int K, bool kIsSmall>
+template <class T, int E>
+using VllmRow = std::conditional_t<(E < 32), ThreadRow<T, E>, ProbabilityRow<T, E>>;
+
+template <class Row, class T, int E, int K, bool kIsSmall>
 __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
-  using Row = std::conditional_t<(E < 32), ThreadRow<T, E>, WarpRow<T, E>>;
+  constexpr bool kRanksLogits = std::is_base_of_v<Logits, Row>;
   constexpr int kThreads = kThreadsFor<E>;
   constexpr int kRowsAtATime = kThreads / Row::kLanes;
   constexpr int kRounds = (kMostTokens + kRowsAtATime - 1) / kRowsAtATime;
@@ -259,8 +339,10 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
     if (token < out.num_tokens) rows[i].load(logits + token * E);
   }
   const int choices = out.num_tokens * K;
-  for (int i = threadIdx.x; i < choices; i += kThreads) {
-    out.token_expert_indices[i] = i % K * out.num_tokens + i / K;
+  if constexpr (!kRanksLogits) {
+    for (int i = threadIdx.x; i < choices; i += kThreads) {
+      out.token_expert_indices[i] = i % K * out.num_tokens + i / K;
+    }
   }
   __syncthreads();
 
@@ -275,14 +357,15 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
     float weights[Row::kLanes == 1 ? K : 1] = {};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float probability;
-      const uint32_t expert = rows[i].take_best(&probability);
-      sum += probability;
+      float score;
+      const uint32_t expert = rows[i].take_best(&score);
+      sum += score;
       if (Row::kLanes == 1 || Row::lane() == k) {
-        weights[Row::kLanes == 1 ? k : 0] = probability;
+        weights[Row::kLanes == 1 ? k : 0] = score;
         chosen[i][Row::kLanes == 1 ? k : 0] = expert;
       }
     }
+    if constexpr (kRanksLogits) sum = rows[i].template make_weight<K>(weights);
     const float divisor = out.division == 0 || !(sum > 0) ? 1.0f : sum;
     const float reciprocal = 1.0f / divisor;
 #pragma unroll
@@ -290,8 +373,9 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
       const int own = Row::kLanes == 1 ? k : Row::lane();
       if (own >= K) continue;
       const uint32_t expert = chosen[i][k];
-      out.weights[token * K + own] =
-          out.division == 2 ? weights[k] * reciprocal : weights[k] / divisor;
+      out.weights[token * K + own] = kRanksLogits        ? divide_fast(weights[k], divisor)
+                                     : out.division == 2 ? weights[k] * reciprocal
+                                                         : weights[k] / divisor;
       out.experts[token * K + own] = expert;
       const uint32_t place = place_of<E, K, kIsSmall>(token, own, out.num_tokens);
       atomicAdd(&count_of[expert], 1);
@@ -301,6 +385,7 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
   __syncthreads();
 
   if (threadIdx.x < 32) {
+    const bool has_cumsum = kRanksLogits ? out.cumsum != nullptr : !kIsSmall;
     constexpr int kExperts = E < 32 ? 1 : E / 32;  // per lane
     const int first = threadIdx.x * kExperts;
     int counts[kExperts], blocks[kExperts];
@@ -322,16 +407,16 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
     for (int i = 0; i < kExperts; ++i) {
       if (first + i < E) {
         first_block_of[first + i] = at;
-        // The value that vLLM leaves there: it counts up from the place of each expert's first
+        // The value that the engines leave there: it counts up from the place of each expert's first
         // token.
-        if (!kIsSmall) out.cumsum[first + i] = at * out.block_size + counts[i];
+        if (has_cumsum) out.cumsum[first + i] = at * out.block_size + counts[i];
       }
       at += blocks[i];
     }
     if (threadIdx.x == 31) {
       first_block_of[E] = end;
       *out.num_tokens_post_pad = end * out.block_size;
-      if (!kIsSmall) out.cumsum[E] = end * out.block_size;
+      if (has_cumsum) out.cumsum[E] = end * out.block_size;
     }
   }
   __syncthreads();
@@ -375,7 +460,7 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
           int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                    \
           int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size,                \
           int max_num_tokens_padded, int division, int next_may_begin) {                        \
-    fibshim::route<type, experts, k, false>(                                                    \
+    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, false>(                   \
         router_logits,                                                                          \
         {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,            \
          num_tokens_post_pad, cumsum, num_tokens, block_size, max_num_tokens_padded, division}, \
@@ -388,11 +473,26 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
           int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                     \
           int* num_tokens_post_pad, int num_tokens, int block_size, int max_num_tokens_padded,   \
           int division, int next_may_begin) {                                                    \
-    fibshim::route<type, experts, k, true>(                                                      \
+    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, true>(                     \
         router_logits,                                                                           \
         {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,             \
          num_tokens_post_pad, nullptr, num_tokens, block_size, max_num_tokens_padded, division}, \
         next_may_begin);                                                                         \
+  }
+// SGLang has another bucket before the experts' own, of choices that are left out: here it is empty. cumsum may be null.
+#define FIBSHIM_MOE_ROUTING_BY_LOGIT(name, type, experts, k)                                      \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                     \
+      moe_routing_by_logit_e##experts##_k##k##_##name(                                            \
+          const type* router_logits, float* topk_weights, int* topk_ids, int* sorted_token_ids,   \
+          int* expert_ids, int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size, \
+          int max_num_tokens_padded, int renormalize, int next_may_begin) {                       \
+    fibshim::route<fibshim::LogitRow<type, experts>, type, experts, k, false>(                    \
+        router_logits,                                                                            \
+        {topk_weights, topk_ids, nullptr, sorted_token_ids, expert_ids, num_tokens_post_pad,      \
+         cumsum == nullptr ? nullptr : cumsum + 1, num_tokens, block_size, max_num_tokens_padded, \
+         renormalize},                                                                            \
+        next_may_begin);                                                                          \
+    if (cumsum != nullptr && threadIdx.x == 0) cumsum[0] = 0;                                     \
   }
 
 FIBSHIM_MOE_ROUTING(bf16, __nv_bfloat16, 128, 8)
@@ -403,3 +503,4 @@ FIBSHIM_MOE_ROUTING_SMALL(bf16, __nv_bfloat16, 8, 2)
 FIBSHIM_MOE_ROUTING_SMALL(fp32, float, 8, 2)
 FIBSHIM_MOE_ROUTING_SMALL(bf16, __nv_bfloat16, 64, 8)
 FIBSHIM_MOE_ROUTING_SMALL(fp32, float, 64, 8)
+FIBSHIM_MOE_ROUTING_BY_LOGIT(bf16, __nv_bfloat16, 128, 8)

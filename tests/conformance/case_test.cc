@@ -34,6 +34,9 @@ const Environment kNoLog = {{"SIMCUDA_LOG", ""}};
 const Environment kVllm = {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"}, {"SIMCUDA_LOG", ""}};
 const Environment kSglang = {{"FIBSHIM_CONFIG", build_dir() + "/config/sglang"},
                              {"SIMCUDA_LOG", ""}};
+// Its codes are not asked for.
+const Environment kSglangRouting = {{"FIBSHIM_CONFIG", conform_path("sglang_config")},
+                                    {"SIMCUDA_LOG", ""}};
 const Environment kVllmAndCublas = {
     {"FIBSHIM_CONFIG", conform_path("vllm_config") + ":" + build_dir() + "/config/cublas"},
     {"SIMCUDA_LOG", ""}};
@@ -202,6 +205,12 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      kVllm},
+    {"RewriteOfSglangRouting", {"rewrite_of_sglang_routing"}, 0, kAsksWhatRan, kSglangRouting},
+    {"RewriteOfSglangRoutingNeedsItsTies",
+     {"rewrite_of_sglang_routing_needs_its_ties"},
+     0,
+     kAsksWhatRan,
+     kSglangRouting},
     {"RewriteOfVllmRoutingReusesMemory",
      {"rewrite_of_vllm_routing_reuses_memory"},
      0,
@@ -445,12 +454,9 @@ TEST(ChecksInGraphs, AreMadeOfRewrites) {
   EXPECT_GE(checks, 3);
 }
 
-TEST(ChecksInGraphs, AreMadeOfVllmsRoutingButForWhatHasAnyOrder) {
-  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
-  const HostRun run({"conform", "check_rewrite_of_vllm_routing"},
-                    {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"},
-                     {"FIBSHIM_SHADOW", "1/1"},
-                     {"SIMCUDA_LOG", ""}});
+std::set<std::string> checked_routings(const std::string& of_case, const std::string& folder) {
+  const HostRun run({"conform", of_case},
+                    {{"FIBSHIM_CONFIG", folder}, {"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_LOG", ""}});
   run.expect_holds();
   const nlohmann::json stats = stats_json(run.stats_dir());
   std::set<std::string> checked;
@@ -458,8 +464,20 @@ TEST(ChecksInGraphs, AreMadeOfVllmsRoutingButForWhatHasAnyOrder) {
     if (one["checks"] > 0) checked.insert(one["definition"]);
     EXPECT_EQ(one["mismatches"], 0);
   }
-  EXPECT_EQ(checked, (std::set<std::string>{"moe_routing_e128_k8_b16_n1",
-                                            "moe_routing_small_e8_k2_b64_n1"}));
+  return checked;
+}
+
+TEST(ChecksInGraphs, AreMadeOfVllmsRoutingButForWhatHasAnyOrder) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  EXPECT_EQ(
+      checked_routings("check_rewrite_of_vllm_routing", build_dir() + "/config/vllm"),
+      (std::set<std::string>{"moe_routing_e128_k8_b16_n1", "moe_routing_small_e8_k2_b64_n1"}));
+}
+
+TEST(ChecksInGraphs, AreMadeOfSglangsRoutingButForWhatMayVary) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  EXPECT_EQ(checked_routings("check_rewrite_of_sglang_routing", conform_path("sglang_config")),
+            (std::set<std::string>{"moe_routing_by_logit_e128_k8_b16_n1"}));
 }
 
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {

@@ -49,6 +49,13 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	done
 	$(Q)mv $@.new $@
 
+# The folder for SGLang, whose kernels by Triton are not told apart by their codes.
+$(CONFORM)/sglang_config: $(BUILD)/config/sglang tests/conformance/conformance.mk
+	$(call say,CONFIG,$@)
+	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
+	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//g' $@.new/patterns/sglang-moe-routing*.json
+	$(Q)mv $@.new $@
+
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them
 
 # Only those that make up programs and graphs have much to do.
@@ -144,7 +151,7 @@ $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config vllm_config) $(CONFORM_IMAGES) \
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config sglang_config vllm_config) $(CONFORM_IMAGES) \
   $(BUILD)/config/cublas $(BUILD)/config/sglang $(BUILD)/config/vllm \
   $(CONFORM_LIBRARIES)
 

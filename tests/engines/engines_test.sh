@@ -19,7 +19,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/engines" "$scratch/engines/data"
 cp "$here"/*.py "$here"/*.table "$scratch/engines/"
-cp "$here/data/sglang.table" "$scratch/engines/data/"
+cp "$here"/data/sglang.* "$scratch/engines/data/"
 expect() {  # $1: what must be printed; the exit code is 1
   local out code=0
   out=$("$scratch/engines/engines.py" show sglang 2>&1) || code=$?
@@ -31,20 +31,20 @@ expect() {  # $1: what must be printed; the exit code is 1
 # The newest version has one kernel: others that only older versions have are no excuse, but for a pattern that is for those.
 older=$scratch/engines/older.table
 sed -E -i -e '2,$s/(^|,)sglang-kernel-0\.4\.10([ ,])/\1sglang-kernel-0.4.6\2/;2,$s/(^|,)sgl-kernel-0\.3\.21([ ,])/\1sgl-kernel-0.3.19\2/' \
-  -e '2,$s/(^|,)sglang-0\.5\.23([ ,])/\1sglang-0.5.22\2/' "$scratch/engines/data/sglang.table"
-echo 'sgl-kernel-0.3.21,sglang-kernel-0.4.10,sglang-0.5.23 0:8 a_kernel' >>"$scratch/engines/data/sglang.table"
+  -e '2,$s/(^|,)sglang-0\.5\.23([ ,])/\1sglang-0.5.22\2/' "$scratch"/engines/data/sglang.*
+echo 'sgl-kernel-0.3.21,sglang-kernel-0.4.10,sglang-0.5.23 0:8 a_kernel' | tee -a "$scratch"/engines/data/sglang.* >/dev/null
 expect 'FAIL: fits nothing in the newest version'
 echo 'sglang 0.4.6 .*' >>"$older"
 if ! "$scratch/engines/engines.py" show sglang >/dev/null; then
   printf 'patterns for older versions fail\n[  FAILED  ] Engines.ShowFails\n'
   failed=1
 fi
-cp "$here/data/sglang.table" "$scratch/engines/data/"
+cp "$here"/data/sglang.* "$scratch/engines/data/"
 expect 'FAIL: fits the newest version: older.table has it'
 cp "$here/older.table" "$older"
-sed -i -E '2,$s/^([^ ]+) [^ ]+ /\1 0:8,8:3 /' "$scratch/engines/data/sglang.table"
+sed -i -E '2,$s/^([^ ]+) [^ ]+ /\1 0:8,8:3 /' "$scratch"/engines/data/sglang.*
 expect 'not for its parameters, [8, 3]: '
-sed -i '1,2!d' "$scratch/engines/data/sglang.table"
+sed -i '1,2!d' "$scratch"/engines/data/sglang.*
 expect 'FAIL: fits nothing: '
 
 # What vLLM's default mode compiled on a GPU, but for what reads the rows of the embedding, inductor_kernels.py compiles without one: the same

@@ -11,7 +11,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "norm": r"rms_?norm|layer_?norm|qk_?norm",
     "quantisation": r"scaled_fp8_quant|segmented_max",
     "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
-    "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
+    "MoE routing": r"topk_?gating|router|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
     "attention": r"paged_attention|merge_attn|merge_?state|cascade|fmha|mla",
     "matrix product": r"nvjet|splitKreduce",

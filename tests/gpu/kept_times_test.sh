@@ -80,7 +80,10 @@ layers = names_of("sglang_rewrites.py")
 cases = [(*size, "norm") for size in layers.SIZES] + [(*size, None) for size in layers.SIZES_WITHOUT_NORMS]
 for case in cases:
     of_sglang.add(layers.definition_of(*case), "SGLang", 1.0, 2.0, num_tokens=8, max_seq_len=layers.POSITIONS, num_slots=layers.SLOTS)
-if len(of_sglang.times) != len(cases):
+experts = names_of("sglang_routing.py")
+for tokens, block_size in itertools.product((1, 64, 65), experts.BLOCK_SIZES):
+    experts.keep(of_sglang, (tokens, block_size, "normal"), 1.0, 2.0)
+if len(of_sglang.times) != len(cases) + len(experts.BLOCK_SIZES):
     problems.append(f"SGLang's: {sizes_of(of_sglang)}")
 
 of_cublas = KeptTimes(build / "config/cublas")

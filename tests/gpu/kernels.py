@@ -592,10 +592,10 @@ def moe_routing(solution, dtype, experts, rows):
     numbers, tokens = numbers_of(solution.definition), min(rows, 64)
     draw = Draw(rows * 53 + experts, dtype)
     logits = draw.normal(tokens, experts, scale=2.0)
-    expected = reference_of("vllm", solution.definition)(logits)
+    expected = reference_of("sglang" if "_by_logit_" in solution.definition else "vllm", solution.definition)(logits)
     outputs = {name: torch.full_like(value, -7) for name, value in expected.items()}
-    solution.launch({"router_logits": logits, **outputs, "num_tokens": tokens, "block_size": numbers["b"], "division": numbers["n"],
-                     "max_num_tokens_padded": len(outputs["sorted_token_ids"])})
+    solution.launch({"router_logits": logits, "cumsum": None, **outputs, "num_tokens": tokens, "block_size": numbers["b"],
+                     "division": numbers["n"], "renormalize": numbers["n"], "max_num_tokens_padded": len(outputs["sorted_token_ids"])})
     problems = [f"{name} is not what it should be" for name, value in expected.items()
                 if name != "topk_weights" and not torch.equal(outputs[name], value)]
     exact = torch.softmax(logits.double(), -1).gather(1, expected["topk_ids"].long())
@@ -645,7 +645,8 @@ FAMILIES = {
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
-    "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
+    "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store,
+    **dict.fromkeys(("moe_routing", "moe_routing_small", "moe_routing_by_logit"), moe_routing),
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",

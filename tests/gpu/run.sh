@@ -166,6 +166,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "SGLang, Qwen3" "$python" "$here/engine_sglang.py" "$build" --model qwen3
   run "SGLang, Llama 3.2 1B" "$python" "$here/engine_sglang.py" "$build" --model llama_1b
   run "SGLang, sampled" "$python" "$here/engine_sglang.py" "$build" --temperature 0.8
+  run "SGLang's routing to experts as one" "$python" "$here/sglang_routing.py" "$build"
 else
   echo "SKIP SGLang: it is not installed (pip install sglang)"
   skipped=$((skipped + 1))

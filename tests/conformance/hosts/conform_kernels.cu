@@ -76,6 +76,10 @@ extern "C" __global__ void triton_poi_fused_6(const void*, const void*, const vo
                                               const void*, void*, void*, int, void*, void*) {}
 extern "C" __global__ void triton_per_fused_cat_4(const void*, const void*, const void*,
                                                   const void*, void*, int, int, void*, void*) {}
+// SGLang's routing of one token; that of several is in the first image.
+extern "C" __global__ void _router_triton_kernel(const void*, const void*, float*, int*, int*,
+                                                 float, float, int, int, int, int, int, int, int,
+                                                 int, void*, void*) {}
 
 #else
 
@@ -301,6 +305,18 @@ extern "C" __global__ void COUNT_AND_SORT_SCATTER(const int*, int*, int*, int*, 
                                                   int, bool, int*) {}
 extern "C" __global__ void ALIGN_SMALL_BATCH_SCATTER(const int*, int*, int*, int*, int*, int, int,
                                                      size_t, int, int, bool, int*) {}
+
+// SGLang's, of 128 experts, and what sorts few choices or many.
+extern "C" __global__ void _router_triton_kernel(const void*, const void*, float*, int*, int*, int,
+                                                 float, float, int, int, int, int, int, int, int,
+                                                 int, void*, void*) {}
+extern "C" __global__ void _moe_align_small_numel_kernel(const int*, int*, int*, int*, int, int,
+                                                         int, void*, void*) {}
+extern "C" __global__ void _Z27moe_align_block_size_kernelIiEvPKT_PiS3_S3_iimS3_bbii(
+    const int*, int*, int*, int*, int, int, size_t, int*, bool, bool, int, int) {}
+extern "C" __global__ void _Z35count_and_sort_expert_tokens_kernelIiEvPKT_PiS3_mb(const int*, int*,
+                                                                                  int*, size_t,
+                                                                                  bool) {}
 
 // torch.compile's norms of a sum in vLLM's default mode: a sum of two, of three in place, and of
 // three which is kept.

@@ -1,4 +1,4 @@
-// The routing of tokens to experts (config/vllm), as vLLM launches it for a layer of experts, captured.
+// The routing of tokens to experts (config/vllm, config/sglang), as vLLM and SGLang launch it for a layer of experts, captured.
 
 #include <sched.h>
 
@@ -34,6 +34,13 @@ constexpr char kScatterAlignSmall[] =
     "_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_"
     "iimiibS5_";
 
+// SGLang's, of 128 experts. Of one token it is in another image.
+constexpr char kRouter[] = "_router_triton_kernel";
+constexpr char kAlignFew[] = "_moe_align_small_numel_kernel";
+constexpr char kAlignBuckets[] = "_Z27moe_align_block_size_kernelIiEvPKT_PiS3_S3_iimS3_bbii";
+constexpr char kSortBuckets[] = "_Z35count_and_sort_expert_tokens_kernelIiEvPKT_PiS3_mb";
+
+constexpr char kRoutingByLogit[] = "moe_routing_by_logit_e128_k8_bf16";
 constexpr char kRouting[] = "moe_routing_e128_k8_bf16";
 constexpr char kSmallRouting[] = "moe_routing_small_e8_k2_bf16";
 
@@ -121,6 +128,55 @@ Layer mixtral(const Gpu& gpu) {
   layer.experts = 8, layer.topk = 2, layer.block_size = 64;
   return layer;
 }
+
+struct SglangExperts {
+  explicit SglangExperts(const Gpu& on)
+      : gpu(on), module(on.load_module()), other_module(on.load_module(kOther)) {
+    memory = device_memory(size_t{16} << 20);
+    logits = at(0), weights = at(1), ids = at(2), sorted = at(3);
+    expert_ids = at(4), total = at(5), cumsum = at(6);
+  }
+  CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
+  int choices() const { return 8 * tokens; }
+  int padded() const {
+    return (choices() + std::min(choices(), 129) * (block_size - 1) + 3) / 4 * 4;
+  }
+
+  void choose() const {
+    const auto launch = [&](CUmodule from, auto... count) {
+      launch_kernel(gpu, gpu.function(from, kRouter), {1, 32, 1}, logits, logits, weights, ids,
+                    at(9), count..., 1.0f, 0.0f, 0, 0, 0, logits_stride, 8, 8, 0, 0, CUdeviceptr{0},
+                    CUdeviceptr{0});
+    };
+    tokens == 1 ? launch(other_module) : launch(module, tokens);
+  }
+  void align(CUdeviceptr from, int count) const {
+    if (tokens <= 8) {
+      launch_kernel(gpu, gpu.function(module, kAlignFew), {1, 128, 1}, from, sorted, expert_ids,
+                    total, buckets, block_size, count, CUdeviceptr{0}, CUdeviceptr{0});
+      return;
+    }
+    launch_kernel(gpu, gpu.function(module, kAlignBuckets), {2, 1024, 1}, from, sorted, expert_ids,
+                  total, buckets, block_size, static_cast<size_t>(count), cumsum, pads, leaves_out,
+                  256, padded());
+  }
+  void sort(CUdeviceptr to, CUdeviceptr by) const {
+    launch_kernel(gpu, gpu.function(module, kSortBuckets), {1, 256, 1}, ids, to, by,
+                  static_cast<size_t>(choices()), leaves_out);
+  }
+  void all() const {
+    choose();
+    align(ids, choices());
+    if (tokens > 8) sort(sorted, cumsum);
+  }
+
+  const Gpu& gpu;
+  CUmodule module, other_module;
+  int tokens = 24, block_size = 16, buckets = 129, logits_stride = 128;
+  bool pads = true, leaves_out = false;
+  CUdeviceptr memory = 0, logits = 0, weights = 0, ids = 0, sorted = 0, expert_ids = 0, total = 0,
+              cumsum = 0;
+};
 
 }  // namespace
 }  // namespace conform
@@ -271,5 +327,82 @@ GPU_CASE(check_rewrite_of_vllm_routing) {
   EXPECT_EQUAL(launches, ran(kGatingOf128));
   EXPECT_EQUAL(launches, ran(kAlignSmall));
   EXPECT_EQUAL(ran(kRouting) + ran(kSmallRouting), ran("fibshim_shadow_compare"));
+  state({}, {.hit = 2, .absorbed = 3});
+}
+
+GPU_CASE(rewrite_of_sglang_routing) {
+  SglangExperts layer(gpu);
+  const auto runs_as_one = [&](int tokens, int block_size, int padded, CUdeviceptr cumsum) {
+    layer.tokens = tokens, layer.block_size = block_size;
+    run_captured(gpu, [&] { layer.all(); });
+    const SimcudaLaunch last = last_launch(kRoutingByLogit);
+    const CUdeviceptr given[] = {layer.logits,     layer.weights, layer.ids, layer.sorted,
+                                 layer.expert_ids, layer.total,   cumsum};
+    CHECK(memcmp(last.params, given, sizeof given) == 0);
+    const int32_t sizes[] = {tokens, block_size, padded, 1, 0};
+    CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+    EXPECT_EQUAL(1024, last.block[0]);
+  };
+  runs_as_one(24, 16, 2128, layer.cumsum);
+  runs_as_one(64, 64, 8640, layer.cumsum);
+  runs_as_one(8, 16, 1024, 0);
+  runs_as_one(1, 32, 256, 0);
+  EXPECT_EQUAL(0, ran(kRouter) + ran(kAlignFew) + ran(kAlignBuckets) + ran(kSortBuckets));
+  state({}, {.hit = 4, .absorbed = 6});
+}
+
+GPU_CASE(rewrite_of_sglang_routing_needs_its_ties) {
+  const SglangExperts layer(gpu);
+  const auto stays = [&](int tokens, auto change) {
+    SglangExperts other = layer;
+    other.tokens = tokens;
+    change(&other);
+    run_captured(gpu, [&] { other.all(); });
+  };
+  for (const int tokens : {1, 8, 24}) {
+    stays(tokens, [](SglangExperts* of) { of->buckets = 130; });
+    stays(tokens, [](SglangExperts* of) { of->logits_stride = 256; });
+    SglangExperts other = layer;
+    other.tokens = tokens;
+    for (const auto& [from, count] :
+         {std::pair(layer.at(9), other.choices()), std::pair(layer.ids, other.choices() - 1)}) {
+      run_captured(gpu, [&, from = from, count = count] {
+        other.choose();
+        other.align(from, count);
+        if (tokens > 8) other.sort(other.sorted, other.cumsum);
+      });
+    }
+  }
+  stays(24, [](SglangExperts* of) { of->leaves_out = true; });
+  stays(24, [](SglangExperts* of) { of->pads = false; });
+  stays(65, [](SglangExperts*) {});
+  for (const auto& [to, by] :
+       {std::pair(layer.at(9), layer.cumsum), std::pair(layer.sorted, layer.at(9))}) {
+    run_captured(gpu, [&, to = to, by = by] {
+      layer.choose();
+      layer.align(layer.ids, layer.choices());
+      layer.sort(to, by);
+    });
+  }
+  EXPECT_EQUAL(0, ran(kRoutingByLogit));
+  EXPECT_EQUAL(17, ran(kRouter));
+  state({}, {.where = 3, .untracked = 40});
+}
+
+// What one of SGLang's kernels leaves unwritten, and the order that another leaves open, are not compared.
+GPU_CASE(check_rewrite_of_sglang_routing) {
+  const SglangExperts many(gpu);
+  SglangExperts few(gpu);
+  few.tokens = 8;
+  const Graph graph(gpu.capture([&] {
+    many.all();
+    few.all();
+  }));
+  const Executable executable(graph.get());
+  while (ran(kRoutingByLogit) < 12) {
+    executable.run(gpu);
+    sched_yield();
+  }
+  EXPECT_EQUAL(ran(kRoutingByLogit), ran("fibshim_shadow_compare"));
   state({}, {.hit = 2, .absorbed = 3});
 }
