@@ -266,6 +266,13 @@ bool Call::takes(const std::string& name) const {
                              [&](const MarkedName& argument) { return argument.name == name; });
 }
 
+std::optional<int64_t> Call::only_value(std::string_view name) const {
+  const PatternValue* const value = variant_.pattern->find_value(name);
+  const bool is_stated =
+      value != nullptr && !value->expression && value->source.kind == Source::Kind::integer;
+  return is_stated ? value->source.integer : variant_.pattern->pin_of(name).value;
+}
+
 void Call::add_scalars(int run, CaseData* data) const {
   for (const VerifyArgument& argument : subject_.verify->arguments) {
     if (argument.kind == VerifyArgument::Kind::value) {

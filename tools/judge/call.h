@@ -70,6 +70,9 @@ class Call {
   // True if the pattern's `where` leaves this name only one value.
   bool is_pinned(const std::string& name) const { return variant_.pattern->pin_of(name).is_pinned; }
 
+  // The one integer that every launch of the pattern has for this name; nothing if it may have others.
+  std::optional<int64_t> only_value(std::string_view name) const;
+
   // The values that only a recorded launch gave, as text; "" for none.
   std::string recorded_values() const;
 

@@ -174,6 +174,7 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
   const Definition& definition = *subject_.definition;
   FIBSHIM_TRY(load_inputs(workload, definition, axes, options_.data_root, &data));
   const auto range_of = [&](std::string_view name) -> Result<IntegerRange> {
+    if (const auto only = call.only_value(name)) return IntegerRange{*only, *only + 1};
     const VerifyArgument* const told = subject_.verify->find_argument(name);
     if (told == nullptr || told->kind != VerifyArgument::Kind::range) return IntegerRange{0, 0};
     return IntegerRange{FIBSHIM_TRY(evaluate(told->expression->expression, axes)),

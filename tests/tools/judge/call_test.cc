@@ -142,6 +142,20 @@ std::string reordered_pattern() {
   return replaced(text, R"("weight": {"arg": 1)", R"("weight": {"arg": 0)");
 }
 
+TEST_F(Calls, KnowWhatThePatternLeavesNoChoiceOf) {
+  write(norm_pattern(
+      R"("spare": {"block": "y"}, "fixed": {"value": -1}, "twice": {"expr": "2 * spare"})",
+      "\"spare == 7\""));
+  open();
+  const Subject subject{definition_, &model_.solutions[solution_],
+                        &verify_blocks_.of(model_.solutions[solution_]), "rmsnorm"};
+  const Call call(subject, variant_, *report_.snapshot, recorded_);
+  EXPECT_EQ(call.only_value("fixed"), -1);
+  EXPECT_EQ(call.only_value("spare"), 7);
+  for (const char* const open : {"twice", "batch_size", "nobody"})
+    EXPECT_EQ(call.only_value(open), std::nullopt) << open;
+}
+
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {
   write(test::kNormPattern);
   open();
