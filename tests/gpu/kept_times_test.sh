@@ -68,7 +68,7 @@ for definition, size, taken, left in (("rmsnorm_h{hidden_size}", 4096, (1, 512, 
         if (rows in taken) != all(operations.evaluate(clause, {"hidden_size": size, "batch_size": rows}) for clause in of_cute[definition]):
             problems.append(f"{definition} of {size} is to be {'taken' if rows in taken else 'left'} with {rows} rows")
 of_heads, = operations.clauses_of_cute(build / "config/flashinfer", 8)["rmsnorm_h{hidden_size}"]
-for size, rows, is_taken in ((128, 4096, True), (128, 4095, False), (512, 16384, False)):
+for size, rows, is_taken in ((128, 2048, True), (128, 2047, False), (512, 16384, False)):
     if operations.evaluate(of_heads, {"hidden_size": size, "batch_size": rows}) != is_taken:
         problems.append(f"norms of heads of {size} with {rows} rows")
 sums = names_of("sum_norm.py")
