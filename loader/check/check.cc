@@ -16,7 +16,6 @@
 #include "loader/check/join.h"
 #include "loader/check/names.h"
 #include "loader/compile/model.h"
-#include "loader/compile/read_pattern.h"
 #include "loader/compile/snapshot_builder.h"
 #include "shim/abi/folder_list.h"
 
@@ -40,8 +39,9 @@ class FolderCheck {
     }
     if (!is_readable) return finish_trust();
     read_all();
+    const bool may_read_images = start_images();
     check_all_choices(model_, unused_solutions_, &diagnostics_);
-    check_solutions();
+    if (may_read_images) check_solutions();
     leave_out_variant_solutions();
     report_missing();
     finish_trust();
@@ -49,21 +49,28 @@ class FolderCheck {
       report_->manifest.entries.insert(report_->manifest.entries.end(), folder.entries.begin(),
                                        folder.entries.end());
     }
-    if (diagnostics_.invalid_count() == 0) {
-      const std::vector<bool> is_reached = join_all(&model_, shadows_, &diagnostics_);
-      if (diagnostics_.invalid_count() == 0) report_unreachable(is_reached);
-    }
-    if (options_.lint != nullptr && diagnostics_.invalid_count() == 0) {
-      options_.lint->check_model(model_, &diagnostics_);
-    }
     finish_digest();
-    if (diagnostics_.invalid_count() == 0) {
-      auto snapshot = build_snapshot(model_);
-      if (snapshot) {
-        report_->snapshot = std::move(*snapshot);
-      } else {
-        diagnostics_.add(Rule::limit, {model_.folders[0].given, 0, 0}, snapshot.error().message);
-      }
+    if (diagnostics_.invalid_count() != 0) return;
+    const bool keeps_lists = options_.lint != nullptr || options_.model != nullptr;
+    size_t released = 0;
+    auto snapshot = build_snapshot(model_, [&](const auto& bound) {
+      const auto use = [&](size_t count) {
+        bound(count);
+        // The last one may share lists with the next.
+        for (; !keeps_lists && released + 1 < count; ++released) {
+          model_.bindings[released].release_lists();
+        }
+      };
+      const std::vector<bool> is_reached = join_all(&model_, shadows_, &diagnostics_, use);
+      if (diagnostics_.invalid_count() != 0) return false;
+      report_unreachable(is_reached);
+      if (options_.lint != nullptr) options_.lint->check_model(model_, &diagnostics_);
+      return diagnostics_.invalid_count() == 0;
+    });
+    if (snapshot) {
+      report_->snapshot = std::move(*snapshot);
+    } else {
+      diagnostics_.add(Rule::limit, {model_.folders[0].given, 0, 0}, snapshot.error().message);
     }
   }
 
@@ -155,8 +162,12 @@ class FolderCheck {
     return true;
   }
 
-  // Called before any image is read. Also tells each ImageStore which images to expect.
-  bool are_images_within_limits() {
+  // Begins to read the images ahead. Returns false after reporting it if they are too large.
+  bool start_images() {
+    for (OneFolder& folder : folders_) {
+      folder.images.emplace(folder.listing, folder.manifest ? &*folder.manifest : nullptr);
+    }
+    if (!reader_.is_within_limit()) return false;
     std::set<std::pair<uint16_t, std::string_view>> seen;
     for (const SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
@@ -167,6 +178,7 @@ class FolderCheck {
         if (stamp && !reader_.add_size(*at_, stamp->size_bytes)) return false;
       }
     }
+    for (OneFolder& folder : folders_) folder.images->start();
     return true;
   }
 
@@ -342,9 +354,9 @@ class FolderCheck {
     const uint32_t errors_before_patterns = diagnostics_.error_count();
     for (OneFolder& folder : folders_) {
       at_ = &folder;
-      reader_.read(at_, folder.listing.patterns, [&](JsonValue root, const std::string& relative) {
+      reader_.read_patterns(at_, [&](JsonValue root, const std::string& relative) {
         if (options_.lint != nullptr) options_.lint->check_json(FolderLint::Kind::pattern, root);
-        auto pattern = read_pattern(root, &diagnostics_);
+        auto pattern = reader_.pattern(root);
         if (pattern != nullptr) add_pattern(std::move(pattern), relative);
       });
     }
@@ -394,10 +406,6 @@ class FolderCheck {
   }
 
   void check_solutions() {
-    for (OneFolder& folder : folders_) {
-      folder.images.emplace(folder.listing, folder.manifest ? &*folder.manifest : nullptr);
-    }
-    if (!reader_.is_within_limit() || !are_images_within_limits()) return;
     for (SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
       ImageStore& store = *at_->images;

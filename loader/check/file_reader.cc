@@ -8,6 +8,7 @@ namespace {
 // Many files may be in memory ahead of their turn, so a larger file is read in its turn.
 constexpr size_t kMaxFileAheadBytes = 64 << 10;
 constexpr size_t kFilesPerThread = 64;
+constexpr size_t kPatternsPerThread = 16;
 
 }  // namespace
 
@@ -18,11 +19,14 @@ struct FileReader::JsonFile {
   FileContent content;
   const XXH128_hash_t hash;
   std::optional<JsonDocument> document;  // empty if not parsed yet, or parsing has findings
+  std::unique_ptr<PatternSpec> pattern;  // null if not read yet, or reading has findings
 };
 
 // What the threads of one read() share.
 struct FileReader::Shared {
-  KnownStrings known;
+  const bool are_patterns;
+  KnownStrings known{};
+  KnownExpressions expressions;
   std::mutex mutex;
   std::vector<std::string> buffers;  // of files that are done with
 
@@ -47,31 +51,53 @@ FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagn
 }
 
 void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, const Use& use) {
-  Shared shared;
-  Ahead<JsonFile> ahead(files.size(), kFilesPerThread,
-                        [&](size_t i) { return read_ahead(*folder, files[i], &shared); });
+  Shared shared{.are_patterns = false};
+  read(folder, files, use, &shared);
+}
+
+void FileReader::read_patterns(OneFolder* folder, const Use& use) {
+  Shared shared{.are_patterns = true};
+  read(folder, folder->listing.patterns, use, &shared);
+}
+
+std::unique_ptr<PatternSpec> FileReader::pattern(JsonValue root) {
+  return pattern_ != nullptr ? std::move(pattern_) : read_pattern(root, diagnostics_);
+}
+
+void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, const Use& use,
+                      Shared* shared) {
+  std::vector<const std::string*> names;
+  names.reserve(files.size());
+  for (const std::string& file : files) {
+    names.push_back(&names_->emplace_back(folder->listing.shown(file)));
+  }
+  Ahead<JsonFile> ahead(files.size(), shared->are_patterns ? kPatternsPerThread : kFilesPerThread,
+                        [&](size_t i) { return read_ahead(*folder, files[i], *names[i], shared); });
   for (size_t i = 0; i < files.size(); ++i) {
     if (diagnostics_->is_full() || !is_within_limit()) return;
-    const std::string* const name = &names_->emplace_back(folder->listing.shown(files[i]));
     std::unique_ptr<JsonFile> file = ahead.fetch(i);
-    if (file == nullptr) file = read_late(*folder, files[i], *name);
+    if (file == nullptr) file = read_late(*folder, files[i], *names[i]);
     if (file == nullptr) continue;
-    use_file(folder, files[i], name, file.get(), use);
-    shared.give_buffer(std::move(file->content.bytes));
+    use_file(folder, files[i], names[i], file.get(), use);
+    shared->give_buffer(std::move(file->content.bytes));
   }
 }
 
 // Runs on any thread and reports nothing. Returns null if reading fails.
 std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& folder,
                                                              const std::string& relative,
+                                                             const std::string& name,
                                                              Shared* shared) const {
   auto content = folder.listing.root.read(relative, kMaxFileAheadBytes, shared->take_buffer());
   if (!content) return nullptr;
   auto file = std::make_unique<JsonFile>(std::move(*content));
   if (folder.manifest) return file;  // do not parse before the signature is checked
   Diagnostics unsaid;
-  file->document = JsonDocument::parse(file->content.bytes, nullptr, &unsaid, &shared->known);
+  file->document = JsonDocument::parse(file->content.bytes, &name, &unsaid, &shared->known);
   if (!unsaid.all().empty()) file->document.reset();
+  if (!shared->are_patterns || !file->document) return file;
+  file->pattern = read_pattern(file->document->root(), &unsaid, &shared->expressions);
+  if (!unsaid.all().empty()) file->pattern.reset();
   return file;
 }
 
@@ -98,11 +124,8 @@ void FileReader::use_file(OneFolder* folder, const std::string& relative, const 
     diagnostics_->add(Rule::file_read, {*name, 0, 0}, kLfsPointer);
     return;
   }
-  if (file->document) {
-    file->document->set_file(name);
-  } else {
-    file->document = JsonDocument::parse(bytes, name, diagnostics_);
-  }
+  if (!file->document) file->document = JsonDocument::parse(bytes, name, diagnostics_);
+  pattern_ = std::move(file->pattern);
   if (file->document) use(file->document->root(), relative);
 }
 

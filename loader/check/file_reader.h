@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "loader/check/images.h"
+#include "loader/compile/read_pattern.h"
 
 namespace fibshim {
 
@@ -36,6 +37,9 @@ class FileReader {
   // path.
   using Use = std::function<void(JsonValue root, const std::string& relative)>;
   void read(OneFolder* folder, const std::vector<std::string>& files, const Use& use);
+  // As read(). Use must call pattern(), whose result is read ahead, too: few files are much work.
+  void read_patterns(OneFolder* folder, const Use& use);
+  std::unique_ptr<PatternSpec> pattern(JsonValue root);
 
   // Adds to the total size. Returns false after reporting it if the total exceeds the limit.
   bool add_size(const OneFolder& folder, uint64_t bytes);
@@ -51,8 +55,10 @@ class FileReader {
  private:
   struct JsonFile;
   struct Shared;
+  void read(OneFolder* folder, const std::vector<std::string>& files, const Use& use,
+            Shared* shared);
   std::unique_ptr<JsonFile> read_ahead(const OneFolder& folder, const std::string& relative,
-                                       Shared* shared) const;
+                                       const std::string& name, Shared* shared) const;
   std::unique_ptr<JsonFile> read_late(const OneFolder& folder, const std::string& relative,
                                       const std::string& name);
   void use_file(OneFolder* folder, const std::string& relative, const std::string* name,
@@ -66,6 +72,7 @@ class FileReader {
   Diagnostics* diagnostics_;
   XXH3_state_t digest_;
   XXH128_hash_t text_hash_ = {};
+  std::unique_ptr<PatternSpec> pattern_;  // of the file in use; null if it is yet to be read
   uint64_t total_bytes_ = 0;
 };
 

@@ -406,16 +406,17 @@ class ImageChecker {
 
 }  // namespace
 
+void ImageStore::start() {
+  ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
+    Facts made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
+    return made->read_error ? nullptr : std::make_unique<Facts>(std::move(made));
+  });
+}
+
 const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind) {
   // The kind follows from the path's extension, so the path alone is the key.
   auto& entry = facts_[relative];
   if (entry != nullptr) return *entry;
-  if (!ahead_) {
-    ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
-      Facts made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
-      return made->read_error ? nullptr : std::make_unique<Facts>(std::move(made));
-    });
-  }
   while (entry == nullptr && asked_ < expected_.size()) {
     const size_t place = asked_++;
     if (expected_[place].first != relative) continue;

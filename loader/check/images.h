@@ -43,10 +43,13 @@ class ImageStore {
       : listing_(listing), manifest_(manifest) {}
 
   // Announces that facts() will be called for this file, in the order of these calls. All must be
-  // announced before the first call of facts().
+  // announced before start().
   void expect(const std::string& relative, ImageKind kind) {
     expected_.emplace_back(relative, kind);
   }
+
+  // Begins to read ahead. Must be called before the first call of facts().
+  void start();
 
   // Returns the facts of the file at `relative` below the root, read as `kind`.
   const ImageFacts& facts(const std::string& relative, ImageKind kind);

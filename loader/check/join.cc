@@ -15,8 +15,9 @@ constexpr size_t kMostFindingsAhead = 16;  // of a pair: one with more is bound 
 
 class Joiner {
  public:
-  Joiner(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics)
-      : model_(model), shadows_(shadows), diagnostics_(diagnostics) {}
+  Joiner(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics,
+         const std::function<void(size_t count)>& bound)
+      : model_(model), shadows_(shadows), diagnostics_(diagnostics), bound_(bound) {}
 
   std::vector<bool> run() {
     // Sort solutions by definition name, so that a template's literal prefix selects a range.
@@ -165,6 +166,7 @@ class Joiner {
         }
         if (!tell_of_shadow(model_->bindings[i])) diagnostics_->add_all(std::move(findings));
       }
+      bound_(begins[batch + 1]);
     }
   }
 
@@ -197,13 +199,15 @@ class Joiner {
   FolderModel* model_;
   const Shadows& shadows_;
   Diagnostics* diagnostics_;
+  const std::function<void(size_t count)>& bound_;
   std::set<std::pair<const PatternSpec*, Rule>> told_;
 };
 
 }  // namespace
 
-std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics) {
-  return Joiner(model, shadows, diagnostics).run();
+std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics,
+                           const std::function<void(size_t count)>& bound) {
+  return Joiner(model, shadows, diagnostics, bound).run();
 }
 
 }  // namespace fibshim

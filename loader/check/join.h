@@ -15,8 +15,10 @@ struct Shadows {
   std::set<Key> solutions;
 };
 
-// Fills in the bindings, sorted by pattern, then by definition name, then in the order of trial.
-// Returns for each solution whether some pattern leads to it.
-std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics);
+// Fills in the bindings, sorted by pattern, then by definition name, then in the order of trial, and
+// calls `bound` now and then with how many are there. Returns for each solution whether some pattern
+// leads to it.
+std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics,
+                           const std::function<void(size_t count)>& bound);
 
 }  // namespace fibshim

@@ -213,6 +213,7 @@ class Binder {
   }
 
   void bind_arguments() {
+    arguments_.reserve(solution_.arguments.size());
     for (size_t i = 0; i < solution_.arguments.size(); ++i) {
       const MarkedName& argument = solution_.arguments[i];
       if (i + 1 == solution_.workspace_argument) {
@@ -485,32 +486,20 @@ class Binder {
   // axis is computed from them, and no `where` makes them equal to a constant or to other values.
   void warn_of_dropped_scalars() {
     if (pattern_.loose_scalars.empty()) return;
-    std::vector<const PatternValue*> dropped;
+    std::vector<uint16_t> dropped;
     const std::vector<std::string_view> used = names_in_expressions();
     for (const uint16_t index : pattern_.loose_scalars) {
       const PatternValue& value = pattern_.values[index];
       const bool is_known = definition_.find_argument(value.name) != nullptr ||
                             definition_.find_axis(value.name) != nullptr || takes(value.name) ||
                             std::ranges::find(used, value.name) != used.end();
-      if (!is_known) dropped.push_back(&value);
+      if (!is_known) dropped.push_back(index);
     }
-    const auto is_dropped = [&](const std::string& name) {
-      return std::ranges::find(dropped, name, &PatternValue::name) != dropped.end();
-    };
-    for (bool is_settled = dropped.empty(); !is_settled;) {
-      is_settled = true;
-      for (const MarkedExpression& clause : pattern_.where) {
-        for (const Expression::Equality& equality : clause.expression.equalities()) {
-          const std::string& name = equality.name;
-          if (!is_dropped(name) || std::ranges::any_of(equality.others, is_dropped)) continue;
-          std::erase_if(dropped, [&](const PatternValue* value) { return value->name == name; });
-          is_settled = false;
-        }
-      }
-    }
-    for (const PatternValue* const value : dropped) {
-      diagnostics_->add(Rule::dropped_scalar, value->mark,
-                        pair_text() + ": the original takes " + in_quotes(value->name) +
+    pattern_.leave_out_equal(&dropped);
+    for (const uint16_t index : dropped) {
+      const PatternValue& value = pattern_.values[index];
+      diagnostics_->add(Rule::dropped_scalar, value.mark,
+                        pair_text() + ": the original takes " + in_quotes(value.name) +
                             ", which the solution drops",
                         "take it as an argument, or pin its value with \"where\"");
     }

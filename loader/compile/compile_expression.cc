@@ -352,6 +352,10 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
   const Expression::Node& whole = expression.node(expression.root());
   if (whole.kind == Expression::Kind::integer)
     return compile_source(Source::constant(whole.integer));
+  if (whole.kind == Expression::Kind::name) {
+    const auto meaning = scope.find(whole.name);
+    if (meaning && meaning->expression == nullptr) return compile_source(meaning->source);
+  }
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());

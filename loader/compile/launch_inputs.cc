@@ -125,10 +125,12 @@ void LaunchInputList::add(const std::vector<Step>& steps) {
   }
 }
 
-void LaunchInputList::add(const BindingSpec& binding) {
+void LaunchInputList::add(const BindingSpec& binding, const BindingSpec* other) {
   add(binding.when);
-  add(binding.where.items());
-  for (const ArgumentSpec& argument : binding.arguments.items()) add(argument.steps);
+  if (other == nullptr || binding.where != other->where) add(binding.where.items());
+  if (other == nullptr || binding.arguments != other->arguments) {
+    for (const ArgumentSpec& argument : binding.arguments.items()) add(argument.steps);
+  }
   for (const GeometrySpec& value : binding.geometry) {
     if (value.kind == GeometryMap::Kind::copy) add_geometry(value.index);
     if (value.kind == GeometryMap::Kind::program) add(value.value->steps);

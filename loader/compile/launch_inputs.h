@@ -12,8 +12,9 @@ class LaunchInputList {
  public:
   void add(const std::vector<Step>& steps);
   void add_geometry(uint32_t index);
-  // All programs of a binding.
-  void add(const BindingSpec& binding);
+  // All programs of a binding, but those that it shares with `other`, which has been added if it is
+  // of the same pattern; null: there is none.
+  void add(const BindingSpec& binding, const BindingSpec* other = nullptr);
 
   // False: a program computes with an address, or there are too many inputs.
   bool is_whole() const { return is_whole_ && inputs_.size() <= kMaxLaunchInputs; }

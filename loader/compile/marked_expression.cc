@@ -2,16 +2,17 @@
 
 namespace fibshim {
 
-ExpressionResult<Expression> KnownExpressions::parse(std::string_view text) {
-  std::string key(text);
-  const auto known = parsed_.find(key);
+ExpressionResult<Expression> KnownExpressions::parse(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  const auto known = parsed_.find(text);
   if (known != parsed_.end()) return known->second;
   auto parsed = Expression::parse(text);
-  if (parsed && parsed_.size() < kMost) parsed_.emplace(std::move(key), *parsed);
+  if (parsed && parsed_.size() < kMost) parsed_.emplace(text, *parsed);
   return parsed;
 }
 
 Expression KnownExpressions::constant(int64_t value) {
+  const std::lock_guard lock(mutex_);
   const auto known = constants_.find(value);
   if (known != constants_.end()) return known->second;
   Expression made = Expression::constant(value);
@@ -56,8 +57,9 @@ std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
       !check_entry_count(value, what, diagnostics)) {
     return clauses;
   }
+  const std::string entry = "an entry of " + what;
   for (const JsonValue element : value.elements()) {
-    auto clause = read_expression(element, false, "an entry of " + what, diagnostics, known);
+    auto clause = read_expression(element, false, entry, diagnostics, known);
     if (clause) clauses.push_back(std::move(*clause));
   }
   return clauses;

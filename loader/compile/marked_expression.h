@@ -1,6 +1,7 @@
 // Expressions in a folder's JSON, with their places.
 #pragma once
 
+#include <mutex>
 #include <unordered_map>
 
 #include "loader/compile/expression.h"
@@ -21,15 +22,16 @@ struct MarkedExpression {
   Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
 };
 
-// Expressions that have been parsed: the solutions of a folder repeat the same few. Not thread-safe.
+// Expressions that have been parsed: the solutions of a folder repeat the same few. Thread-safe.
 class KnownExpressions {
  public:
-  ExpressionResult<Expression> parse(std::string_view text);
+  ExpressionResult<Expression> parse(const std::string& text);
   Expression constant(int64_t value);
 
  private:
   static constexpr size_t kMost = 1024;  // of either kind
 
+  std::mutex mutex_;
   std::unordered_map<std::string, Expression> parsed_;
   std::unordered_map<int64_t, Expression> constants_;
 };

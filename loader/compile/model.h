@@ -63,6 +63,16 @@ struct BindingSpec {
   std::vector<Step> when;            // also set if the binding is refused or broken
   std::vector<Clause> when_clauses;
   std::shared_ptr<const TensorSpecs> tensors;  // null: nothing is known
+
+  // Frees the lists: in an engine nobody reads them after the snapshot is made.
+  void release_lists() {
+    arguments = {};
+    where = {};
+    where_clauses = {};
+    when = std::vector<Step>();
+    when_clauses = std::vector<Clause>();
+    tensors = nullptr;
+  }
 };
 
 struct FolderModel {

@@ -29,10 +29,26 @@ PatternSpec::Pin PatternSpec::pin_of(std::string_view wanted) const {
   return {};
 }
 
+void PatternSpec::leave_out_equal(std::vector<uint16_t>* indices) const {
+  const auto is_left = [&](std::string_view wanted) {
+    return std::ranges::any_of(*indices, [&](uint16_t i) { return values[i].name == wanted; });
+  };
+  for (bool is_settled = indices->empty(); !is_settled;) {
+    is_settled = true;
+    for (const MarkedExpression& clause : where) {
+      for (const Expression::Equality& equality : clause.expression.equalities()) {
+        if (!is_left(equality.name) || std::ranges::any_of(equality.others, is_left)) continue;
+        std::erase_if(*indices, [&](uint16_t i) { return values[i].name == equality.name; });
+        is_settled = false;
+      }
+    }
+  }
+}
+
 bool PatternSpec::is_tied_to_name(std::string_view wanted) const {
-  std::vector<std::string> open;
+  std::vector<std::string_view> tied;
   for (const TemplatePart& part : name) {
-    if (part.kind == TemplatePart::Kind::key) open.push_back(part.text);
+    if (part.kind == TemplatePart::Kind::key) tied.push_back(part.text);
     if (part.kind == TemplatePart::Kind::capture) {
       const PatternValue* const value = find_value(wanted);
       if (value != nullptr && !value->expression && value->source.kind == Source::Kind::capture &&
@@ -41,16 +57,13 @@ bool PatternSpec::is_tied_to_name(std::string_view wanted) const {
       }
     }
   }
-  std::vector<std::string> seen;
-  while (!open.empty()) {
-    const std::string current = std::move(open.back());
-    open.pop_back();
-    if (current == wanted) return true;
-    if (std::find(seen.begin(), seen.end(), current) != seen.end()) continue;
-    seen.push_back(current);
-    const PatternValue* const value = find_value(current);
+  for (size_t i = 0; i < tied.size(); ++i) {
+    if (tied[i] == wanted) return true;
+    const PatternValue* const value = find_value(tied[i]);
     if (value == nullptr || !value->expression) continue;
-    for (const std::string& used : value->expression->expression.names()) open.push_back(used);
+    for (const std::string& used : value->expression->expression.names()) {
+      if (std::ranges::find(tied, used) == tied.end()) tied.push_back(used);
+    }
   }
   return false;
 }
@@ -100,17 +113,18 @@ bool is_free_text(const PatternSpec& pattern, const TemplatePart& part) {
 Ends ends_of(const PatternSpec& pattern, const TemplatePart& part, std::string_view name,
              const FixedValues& fixed, const Ends& begins) {
   Ends ends;
-  std::string literal = part.text;
+  std::string number;
+  std::string_view literal = part.text;
   bool is_literal = part.kind == TemplatePart::Kind::text;
   if (!is_literal) {
     const auto known = fixed.find(part.text);
     if (known != fixed.end()) {
       is_literal = true;
-      literal = std::to_string(known->second);
+      literal = number = std::to_string(known->second);
     }
   }
-  for (size_t begin = 0; begin <= name.size(); ++begin) {
-    if (!begins[begin]) continue;
+  for (size_t begin = begins._Find_first(); begin <= name.size();
+       begin = begins._Find_next(begin)) {
     if (is_literal) {
       if (name.substr(begin, literal.size()) == literal) ends.set(begin + literal.size());
     } else if (is_free_text(pattern, part)) {

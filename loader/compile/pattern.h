@@ -81,7 +81,8 @@ class PatternSpec : public Scope {
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written
   std::vector<TemplatePart> name;
-  // Indices of scalar parameters in `values` that no axis or shift is computed from and no clause pins.
+  // Indices of scalar parameters in `values` that no axis or shift is computed from, no clause pins,
+  // and leave_out_equal() leaves.
   std::vector<uint16_t> loose_scalars;
   std::vector<CompiledValue> keys;     // one for each different key in `name`
   std::vector<std::string> key_names;  // the names of these values
@@ -96,6 +97,8 @@ class PatternSpec : public Scope {
     std::optional<int64_t> value;
   };
   Pin pin_of(std::string_view wanted) const;
+  // Removes from these indices of values those that a clause makes equal to values not among them.
+  void leave_out_equal(std::vector<uint16_t>* indices) const;
   // True if a launch-time part of the definition's name is, or is computed from, that value.
   bool is_tied_to_name(std::string_view wanted) const;
 

@@ -32,8 +32,11 @@ constexpr const char* kValueSources[] = {"arg",        "grid",    "block", "clus
 
 class PatternReader {
  public:
-  PatternReader(JsonValue root, Diagnostics* diagnostics)
-      : root_(root), diagnostics_(diagnostics), pattern_(std::make_unique<PatternSpec>()) {}
+  PatternReader(JsonValue root, Diagnostics* diagnostics, KnownExpressions* known)
+      : root_(root),
+        diagnostics_(diagnostics),
+        known_(known),
+        pattern_(std::make_unique<PatternSpec>()) {}
 
   std::unique_ptr<PatternSpec> read() {
     if (!expect_kind(root_, JsonKind::object, "a pattern", diagnostics_)) return nullptr;
@@ -59,7 +62,7 @@ class PatternReader {
     read_values("arguments", false);
     read_writes();
     read_rewrite_keys(root_, is_rewrite_, pattern_.get(), diagnostics_);
-    pattern_->where = read_clauses(root_.find("where"), "where", diagnostics_);
+    pattern_->where = read_clauses(root_.find("where"), "where", diagnostics_, known_);
     const auto definition =
         read_text(require_member(root_, "definition", "the pattern", diagnostics_),
                   "\"definition\"", diagnostics_);
@@ -117,15 +120,21 @@ class PatternReader {
     }
   }
 
+  static std::vector<std::string_view> value_keys(bool is_axis) {
+    std::vector<std::string_view> keys(std::begin(kValueSources), std::end(kValueSources));
+    keys.insert(keys.end(), {"type", "offset"});
+    if (!is_axis) keys.push_back("dtype");
+    keys.push_back("kernel");
+    if (!is_axis) keys.insert(keys.end(), {"bytes", "layout", "shift"});
+    return keys;
+  }
+
   void read_value(JsonValue object, const std::string& what, PatternValue* value) {
     value->mark = object.mark();
     if (!expect_kind(object, JsonKind::object, what, diagnostics_)) return;
-    std::vector<std::string_view> accepted(std::begin(kValueSources), std::end(kValueSources));
-    accepted.insert(accepted.end(), {"type", "offset"});
-    if (!value->is_axis) accepted.push_back("dtype");
-    accepted.push_back("kernel");
-    if (!value->is_axis) accepted.insert(accepted.end(), {"bytes", "layout", "shift"});
-    accept_only(object, accepted, what, diagnostics_);
+    static const std::vector<std::string_view> of_axis = value_keys(true),
+                                               others = value_keys(false);
+    accept_only(object, value->is_axis ? of_axis : others, what, diagnostics_);
     if (!read_value_of_rewrite(object, what, is_rewrite_, *pattern_, value, diagnostics_)) return;
 
     std::vector<std::string_view> given;
@@ -167,7 +176,7 @@ class PatternReader {
     } else if (source == "value") {
       read_literal(object, from, where, what, value);
     } else if (source == "expr") {
-      value->expression = read_expression(from, false, where, diagnostics_);
+      value->expression = read_expression(from, false, where, diagnostics_, known_);
     } else {
       read_dimension(source, from, where, value);
     }
@@ -287,14 +296,14 @@ class PatternReader {
 
   bool read_type(JsonValue type, const std::string& what, PatternValue* value) {
     if (!expect_kind(type, JsonKind::string, "\"type\" of " + what, diagnostics_)) return false;
+    const auto known = std::ranges::find(kTypeNames, type.string(), &TypeName::name);
+    if (known != std::end(kTypeNames) && !(value->is_axis && is_floating(known->type))) {
+      value->source.type = known->type;
+      return true;
+    }
     std::vector<std::string_view> names;
-    for (const TypeName& known : kTypeNames) {
-      if (value->is_axis && is_floating(known.type)) continue;
-      if (type.string() == known.name) {
-        value->source.type = known.type;
-        return true;
-      }
-      names.push_back(known.name);
+    for (const TypeName& one : kTypeNames) {
+      if (!value->is_axis || !is_floating(one.type)) names.push_back(one.name);
     }
     error(Rule::bad_value, type.mark(),
           "\"type\" of " + what + " is " + in_quotes(type.string()) + "; accepted are " +
@@ -466,6 +475,7 @@ class PatternReader {
       }
       pattern_->loose_scalars.push_back(static_cast<uint16_t>(i));
     }
+    pattern_->leave_out_equal(&pattern_->loose_scalars);
   }
 
   void compile_template() {
@@ -538,6 +548,7 @@ class PatternReader {
 
   JsonValue root_;
   Diagnostics* diagnostics_;
+  KnownExpressions* known_;
   std::unique_ptr<PatternSpec> pattern_;
   bool is_rewrite_ = false;
   std::vector<size_t> template_offsets_;  // one per name in the template
@@ -545,8 +556,9 @@ class PatternReader {
 
 }  // namespace
 
-std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics) {
-  return PatternReader(root, diagnostics).read();
+std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics,
+                                          KnownExpressions* known) {
+  return PatternReader(root, diagnostics, known).read();
 }
 
 }  // namespace fibshim

@@ -10,8 +10,8 @@ namespace {
 constexpr std::string_view kToTheEnd = "*";  // in place of an expression
 
 // Returns the alphabetically first of the names that `where` requires to equal this one.
-std::string same_value(const PatternSpec& pattern, const std::string& name) {
-  std::vector<std::string> same = {name};
+std::string_view same_value(const PatternSpec& pattern, std::string_view name) {
+  std::vector<std::string_view> same = {name};
   for (size_t i = 0; i < same.size(); ++i) {
     for (const MarkedExpression& clause : pattern.where) {
       for (const auto& [left, right] : clause.expression.equal_names()) {

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <new>
 
@@ -45,8 +48,12 @@ class BlobBuilder {
   static constexpr size_t kAlignment = 8;
   using Memory = std::unique_ptr<char, decltype(&free)>;
 
-  // `bytes`: a guess of the size, which spares most folders a reallocation.
-  explicit BlobBuilder(size_t bytes) { (void)room(sizeof(Snapshot), bytes); }
+  BlobBuilder() { (void)room(sizeof(Snapshot)); }
+
+  // `bytes`: a guess of what follows, which spares most folders a reallocation.
+  void expect(size_t bytes) {
+    if (bytes > capacity_ - size_) grow(bytes);
+  }
 
   template <class T>
   Array<T> array(const std::vector<T>& values) {
@@ -114,9 +121,9 @@ class BlobBuilder {
     memset(room(padding), 0, padding);
   }
 
-  // Returns `size` more bytes at the end. Makes the block larger if it must, with room for `more`.
-  char* room(size_t size, size_t more = 0) {
-    if (size > capacity_ - size_) grow(size + std::max(more, capacity_));
+  // Returns `size` more bytes at the end.
+  char* room(size_t size) {
+    if (size > capacity_ - size_) grow(size + capacity_);
     char* const at = begin() + size_;
     size_ += size;
     return at;
@@ -134,8 +141,9 @@ class BlobBuilder {
   }
 
   // Allows to look up a text without copying it.
-  struct TextHash : std::hash<std::string_view> {
+  struct TextHash {
     using is_transparent = void;
+    size_t operator()(std::string_view text) const { return XXH3_64bits(text.data(), text.size()); }
   };
   using Places = std::unordered_map<std::string, Offset, TextHash, std::equal_to<>>;
 
@@ -377,8 +385,9 @@ void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions)
 
 }  // namespace
 
-Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
-  BlobBuilder blob(4096 + 512 * (model.solutions.size() + model.bindings.size()));
+Result<SnapshotPtr> build_snapshot(const FolderModel& model, const BindModel& bind) {
+  BlobBuilder blob;
+  blob.expect(4096 + 512 * model.solutions.size());
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
@@ -399,31 +408,38 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   for (const SolutionSpec& spec : model.solutions) {
     solutions.push_back(make_solution(spec, &blob));
   }
-  set_max_shared_mem(model, &solutions);
-  set_kept_params(model, &solutions);
   head.solutions = blob.array(solutions);
 
-  head.bindings = blob.array_of<Binding>(model.bindings.size());
-  std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
+  std::vector<LaunchInputList> inputs;  // of each pattern
+  for (const auto& pattern : model.patterns) inputs.push_back(find_launch_inputs(*pattern));
   MadeBinding last;
-  for (uint32_t i = 0; i < model.bindings.size() && !blob.is_too_large(); ++i) {
-    const BindingSpec& spec = model.bindings[i];
-    bindings_of[spec.pattern].push_back(i);
-    last = {&spec, make_binding(spec, model, last, &blob)};
-    blob.put(head.bindings, i, last.binding);
-  }
+  uint32_t made = 0;
+  const auto add_bindings = [&](size_t end) {
+    if (made == 0) {
+      blob.expect(sizeof(Snapshot) + 512 * model.bindings.size());
+      head.bindings = blob.array_of<Binding>(model.bindings.size());
+    }
+    for (; made < end && !blob.is_too_large(); ++made) {
+      const BindingSpec& spec = model.bindings[made];
+      inputs[spec.pattern].add(spec, last.spec);
+      last = {&spec, make_binding(spec, model, last, &blob)};
+      blob.put(head.bindings, made, last.binding);
+    }
+  };
+  if (bind != nullptr && !bind(add_bindings)) return SnapshotPtr();
+  add_bindings(model.bindings.size());
+  set_max_shared_mem(model, &solutions);
+  set_kept_params(model, &solutions);
+  for (size_t i = 0; i < solutions.size(); ++i) blob.put(head.solutions, i, solutions[i]);
 
   std::vector<Pattern> patterns;
   std::vector<Pattern> members;
   std::vector<Rewrite> rewrites;
+  uint32_t binding = 0;  // sorted by pattern, definition and order of trial
   for (size_t i = 0; i < model.patterns.size(); ++i) {
     Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
-    // Bring the bindings of one definition together, in the order of trial.
-    std::ranges::stable_sort(bindings_of[i], {}, [&](uint32_t binding) -> const std::string& {
-      return model.solutions[model.bindings[binding].solution].definition.name;
-    });
     std::vector<Route> routes;
-    for (const uint32_t binding : bindings_of[i]) {
+    for (; binding < made && model.bindings[binding].pattern == i; ++binding) {
       const Offset definition = solutions[model.bindings[binding].solution].definition;
       if (routes.empty() || routes.back().definition != definition) {
         routes.push_back({definition, binding, 0});
@@ -432,10 +448,8 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     }
     pattern.routes = blob.array(routes);
     const PatternSpec& spec = *model.patterns[i];
-    LaunchInputList inputs = find_launch_inputs(spec);
-    for (const uint32_t binding : bindings_of[i]) inputs.add(model.bindings[binding]);
-    pattern.has_all_inputs = inputs.is_whole();
-    if (inputs.is_whole()) pattern.inputs = blob.array(inputs.inputs());
+    pattern.has_all_inputs = inputs[i].is_whole();
+    if (inputs[i].is_whole()) pattern.inputs = blob.array(inputs[i].inputs());
     if (spec.is_rewrite()) {
       const auto first = static_cast<uint32_t>(model.patterns.size() + members.size());
       pattern.kind = PatternKind::rewrite;

@@ -180,9 +180,9 @@ class SolutionReader {
                 " entries; it takes [x, y, z]");
       return;
     }
+    const std::string what = "an entry of " + in_quotes(key);
     for (uint32_t i = 0; i < 3; ++i) {
-      auto entry =
-          read_expression(elements[i], true, "an entry of " + in_quotes(key), diagnostics_, known_);
+      auto entry = read_expression(elements[i], true, what, diagnostics_, known_);
       if (entry) solution_.geometry[first + i] = std::move(*entry);
     }
   }

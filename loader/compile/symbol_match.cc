@@ -142,6 +142,8 @@ tl::expected<void, SymbolError> SymbolPattern::compile_regex(std::string_view re
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
     return symbol_error(offset, std::string("the regular expression: ") + message);
   }
+  // If JIT compilation fails (say, no memory may be writable and executable), PCRE2 interprets.
+  (void)pcre2_jit_compile(regex_.get(), PCRE2_JIT_COMPLETE);
   uint32_t count = 0;
   uint32_t entry_bytes = 0;
   PCRE2_SPTR table = nullptr;
@@ -222,8 +224,6 @@ SymbolMatcher::SymbolMatcher(std::vector<SymbolEntry> entries)
     if (pattern.kind() == SymbolPattern::Kind::exact) {
       exact_[pattern.text()].push_back(i);
     } else {
-      // If JIT compilation fails (say, no memory may be writable and executable), PCRE2 interprets.
-      (void)pcre2_jit_compile(pattern.regex_.get(), PCRE2_JIT_COMPLETE);
       others_.add(i, pattern.texts_);
       has_demangled_ = has_demangled_ || pattern.kind() == SymbolPattern::Kind::demangled;
       uint32_t groups = 0;

@@ -46,8 +46,11 @@ class TensorBinder {
   }
 
   // The original leaves the order of its elements open.
-  bool is_in_any_order(const std::string& name) const {
-    return std::ranges::find(definition_.tags, "order:any:" + name) != definition_.tags.end();
+  bool is_in_any_order(std::string_view name) const {
+    constexpr std::string_view kOrder = "order:any:";
+    return std::ranges::any_of(definition_.tags, [&](std::string_view tag) {
+      return tag.starts_with(kOrder) && tag.substr(kOrder.size()) == name;
+    });
   }
 
   bool add_axis(const Expression& count, const Expression& stride, TensorSpec* tensor) const {
@@ -112,6 +115,7 @@ std::shared_ptr<const TensorSpecs> bind_tensors(const PatternSpec& pattern,
                                                 const Definition& definition, const Scope& scope) {
   if (may_all_vary(definition)) return nullptr;
   const auto specs = std::make_shared<TensorSpecs>();
+  specs->tensors.reserve(4);
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;

@@ -4,7 +4,11 @@
 
 namespace fibshim {
 
-std::string in_quotes(std::string_view name) { return '"' + std::string(name) + '"'; }
+std::string in_quotes(std::string_view name) {
+  std::string quoted;
+  quoted.reserve(name.size() + 2);
+  return quoted.append(1, '"').append(name).append(1, '"');
+}
 
 bool has_name(const std::vector<MarkedName>& names, std::string_view wanted) {
   return std::ranges::find(names, wanted, &MarkedName::name) != names.end();

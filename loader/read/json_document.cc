@@ -267,16 +267,15 @@ std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std
   return std::nullopt;
 }
 
-std::string_view JsonDocument::string_of(const Node& node) const {
-  const std::string_view raw = text_.substr(node.text.at, node.text.length);
-  if (!node.has_escapes) return raw;
+std::string_view JsonDocument::decoded(const Node& node) const {
   const auto [entry, is_new] = decoded_.try_emplace(node.text.at);
-  if (is_new) entry->second = decode_json_string(raw);
+  if (is_new) entry->second = decode_json_string(text_.substr(node.text.at, node.text.length));
   return entry->second;
 }
 
 void JsonDocument::report_duplicate_keys(Diagnostics* diagnostics) const {
   std::vector<std::pair<std::string_view, uint32_t>> keys;
+  keys.reserve(16);  // enough for most objects
   for (uint32_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].kind != JsonKind::object) continue;
     keys.clear();

@@ -80,7 +80,6 @@ class JsonDocument {
                                            Diagnostics* diagnostics, KnownStrings* known = nullptr);
 
   JsonValue root() const { return {this, 0}; }
-  void set_file(const std::string* file) { file_ = file; }  // for marks made from now on
 
  private:
   friend class JsonValue;
@@ -106,7 +105,10 @@ class JsonDocument {
   };
 
   JsonDocument(std::string_view text, const std::string* file) : text_(text), file_(file) {}
-  std::string_view string_of(const Node& node) const;
+  std::string_view string_of(const Node& node) const {
+    return node.has_escapes ? decoded(node) : text_.substr(node.text.at, node.text.length);
+  }
+  std::string_view decoded(const Node& node) const;
   void report_duplicate_keys(Diagnostics* diagnostics) const;
 
   std::string_view text_;
