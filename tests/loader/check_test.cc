@@ -653,6 +653,28 @@ TEST(Check, KeepsAllFindingsOfAllFiles) {
                              }));
 }
 
+// So many that other threads read them, too: each twentieth has a mistake, and has it once, in its place.
+TEST(Check, ReadsManyPatterns) {
+  const TestFolder folder;
+  const std::string text = folder.read(kPatternPath);
+  std::string places;
+  for (int i = 100; i < 300; ++i) {
+    const std::string name = "patterns/" + std::to_string(i) + ".json";
+    const bool is_wrong = i % 20 == 7;
+    folder.write(name,
+                 replaced(replaced(text, "engine-scale\",", "engine-" + std::to_string(i) + "\","),
+                          "\"where\"", is_wrong ? "\"wher\"" : "\"where\""));
+    if (is_wrong) places += folder.path(name) + "\n";
+  }
+  const CheckReport report = check(folder);
+  EXPECT_EQ(report.error_count, 10u) << all_of(report);
+  std::string told;
+  for (const Diagnostic& one : report.diagnostics) {
+    if (one.rule == Rule::unknown_key) told += one.place.file + "\n";
+  }
+  EXPECT_EQ(told, places);
+}
+
 TEST(Check, SaysWhyAPathIsNoConfigFolder) {
   const TestFolder folder;
   EXPECT_EQ(all_of(check_folder(folder.path("nowhere"))),
