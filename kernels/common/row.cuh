@@ -246,8 +246,8 @@ __device__ Sum sum_over_lanes(Sum value) {
 }
 
 // Returns, in each thread, the sum over the threads of a row. Sum is the type of the last steps.
-// Call it once in a kernel: no barrier follows it.
-template <class Plan, class Sum>
+// Call it once in a kernel for each kUse: no barrier follows it.
+template <class Plan, class Sum, int kUse = 0>
 __device__ Sum sum_over_row(float value) {
   if constexpr (Plan::kIsWithinWarp) {
     return sum_over_lanes<Plan>(static_cast<Sum>(value));

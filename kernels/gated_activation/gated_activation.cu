@@ -9,7 +9,8 @@
 //   silu_and_mul_then_quant_bf16   silu_and_mul_vllm_bf16, and its output in fp8 with one scale
 //   silu_and_mul_then_quant_per_token2_bf16  the same with a scale per token, which it finds; one
 //                                  block per token, two vectors per thread
-//   silu_and_mul_link_bf16  torch.compile's: fp32, rounded once; for few tokens, between two kernels of ours
+//   silu_and_mul_link_bf16, gelu_tanh_and_mul_link_bf16  torch.compile's: fp32, rounded once; for
+//                                  few tokens, between two kernels of ours
 // grid = (num_tokens, parts of a token), block = any whole warps, up to 512 threads.
 #include "fp8.cuh"
 
@@ -167,19 +168,23 @@ __device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* 
 }  // namespace fibshim
 
 // One vector per thread: grid = (num_tokens, width / 1024, rounded up), block = 128.
-extern "C" __global__ void __launch_bounds__(128)
-    silu_and_mul_link_bf16(const __nv_bfloat16* input, __nv_bfloat16* output, uint32_t width,
-                           int next_may_begin) {
-  using namespace fibshim;
-  let_next_begin(next_may_begin);
-  const uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * kElementsPerVector;
-  const __nv_bfloat16* const from = input + int64_t{blockIdx.x} * 2 * width + at;
-  wait_for_kernel_before();
-  if (at >= width) return;
-  const Vector x = load_once(from);
-  const Vector y = load_once(from + width);
-  store(output + int64_t{blockIdx.x} * width + at, gate<__nv_bfloat16, Silu, false>(x, y));
-}
+#define FIBSHIM_LINK_KERNEL(name, Activation)                                                  \
+  extern "C" __global__ void __launch_bounds__(128) name(                                      \
+      const __nv_bfloat16* input, __nv_bfloat16* output, uint32_t width, int next_may_begin) { \
+    using namespace fibshim;                                                                   \
+    let_next_begin(next_may_begin);                                                            \
+    const uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * kElementsPerVector;          \
+    const __nv_bfloat16* const from = input + int64_t{blockIdx.x} * 2 * width + at;            \
+    wait_for_kernel_before();                                                                  \
+    if (at >= width) return;                                                                   \
+    const Vector x = load_once(from);                                                          \
+    const Vector y = load_once(from + width);                                                  \
+    store(output + int64_t{blockIdx.x} * width + at,                                           \
+          gate<__nv_bfloat16, Activation, false>(x, y));                                       \
+  }
+
+FIBSHIM_LINK_KERNEL(silu_and_mul_link_bf16, Silu)
+FIBSHIM_LINK_KERNEL(gelu_tanh_and_mul_link_bf16, GeluTanh)
 
 #define FIBSHIM_KERNEL(name, Activation, kRoundsLikeVllm, T)                                       \
   extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)        \

@@ -6,7 +6,8 @@
 // fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads. The
 // last replaces Inductor's norms and rotations of the heads, and reshape_and_cache_flash.
 //
-// A lane has eight elements of a head of 128, or of 64 where there are no norms. Every intermediate
+// A lane has eight elements of a head of 128, of 64 where there are no norms, or of 256 where they
+// are Inductor's. Every intermediate
 // result is rounded where the replaced kernels stored it, and the squares are added up in the order
 // of the replaced norm. vLLM's rms_norm: eight
 // elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
@@ -15,7 +16,8 @@
 // between the row and the rotated head, and adds up in an order that its block sizes change: here
 // it is that of the block sizes which vLLM chose on an H200.
 //
-// grid = (tokens, heads of query, key and value together / 8, of 64 / 16), block = 128 threads.
+// grid = (tokens, heads of query, key and value together / 8, of 64 / 16, of 256 / 4), block = 128
+// threads.
 #include "vector.cuh"
 
 namespace fibshim {
@@ -69,6 +71,7 @@ __device__ float sum_over_lanes(float sum) {
 
 // The same element of both halves, then the eight sums one after the other, then lanes: with
 // PyTorch 2.11. Both products are exact, so that both lanes have the same sum.
+template <int kLanes>
 __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_other_half) {
   float sum = 0;
 #pragma unroll
@@ -78,10 +81,11 @@ __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_othe
     sum += fmaf(a.x, a.x, b.x * b.x);
     sum += fmaf(a.y, a.y, b.y * b.y);
   }
-  return sum_over_lanes<kLanesOfNorm / 4>(sum);
+  return sum_over_lanes<kLanes / 4>(sum);
 }
 
 // Two neighbours, two of these sums, two of those, then lanes: with PyTorch 2.14.
+template <int kLanes>
 __device__ float sum_of_squares_by_pairs(const Vector& x) {
   float sums[kPairsPerVector];
 #pragma unroll
@@ -89,7 +93,7 @@ __device__ float sum_of_squares_by_pairs(const Vector& x) {
     const float2 pair = Pair<Type>::unpack(x.pairs[i]);
     sums[i] = fmaf(pair.x, pair.x, pair.y * pair.y);
   }
-  return sum_over_lanes<kLanesOfNorm / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  return sum_over_lanes<kLanes / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 __device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
@@ -148,32 +152,36 @@ struct BothHalves {
   Vector other;
 };
 
+template <int kLanes>
 __device__ Vector of_other_half(const Vector& own) {
   Vector other;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    other.pairs[i] = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanesOfNorm / 2);
+    other.pairs[i] = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
   }
   return other;
 }
 
+template <bool kIsGemma>
 __device__ float2 unrounded_normal(uint32_t bits, uint32_t weight_bits, float rstd) {
   const float2 value = Pair<Type>::unpack(bits);
-  const float2 scale = Pair<Type>::unpack(weight_bits);
+  float2 scale = Pair<Type>::unpack(weight_bits);
+  if (kIsGemma) scale = {1 + scale.x, 1 + scale.y};
   return {__fmul_rn(__fmul_rn(value.x, rstd), scale.x),
           __fmul_rn(__fmul_rn(value.y, rstd), scale.y)};
 }
 
 // Norm and rotation. Only the product with the cosine is exact when the other is added to it.
+template <int kHeadSize, bool kIsGemma>
 __device__ Vector normalize_and_rotate(const BothHalves& x, const BothHalves& weight, float squares,
                                        float eps, const Vector& cosines, const Vector& sines,
                                        bool is_first_half) {
-  const float rstd = rsqrtf(squares * (1.0f / kNormedHead) + eps);
+  const float rstd = rsqrtf(squares * (1.0f / kHeadSize) + eps);
   Vector rotated;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 a = unrounded_normal(x.own.pairs[i], weight.own.pairs[i], rstd);
-    const float2 b = unrounded_normal(x.other.pairs[i], weight.other.pairs[i], rstd);
+    const float2 a = unrounded_normal<kIsGemma>(x.own.pairs[i], weight.own.pairs[i], rstd);
+    const float2 b = unrounded_normal<kIsGemma>(x.other.pairs[i], weight.other.pairs[i], rstd);
     const float2 cos = Pair<Type>::unpack(cosines.pairs[i]);
     const float2 sin = Pair<Type>::unpack(sines.pairs[i]);
     float2 of_b = {__fmul_rn(b.x, sin.x), __fmul_rn(b.y, sin.y)};
@@ -268,7 +276,7 @@ struct PagedCache {
   int page_size;
 };
 
-template <Norm kNorm, int kHeadSize = kNormedHead>
+template <Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false>
 __device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
                                   const Outputs& out, const PagedCache& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
@@ -283,7 +291,7 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   Vector weight;
   Vector other_weight;
   if constexpr (kHasNorms) {
-    static_assert(kHeadSize == kNormedHead);
+    static_assert(kRoundsOnce || kHeadSize == kNormedHead);
     const Type* const all_weights = is_query ? weights.query : weights.key;
     weight = load_shared_by_rows(all_weights + element);
     if constexpr (kRoundsOnce) {
@@ -308,11 +316,12 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   Vector rotated = x;
   float squares = 0;
   if constexpr (kRoundsOnce) {
-    const Vector other = of_other_half(x);
-    squares = kNorm == Norm::kOnceByHalves ? sum_of_squares_of_halves(x, other)
-                                           : sum_of_squares_by_pairs(x);
-    rotated = normalize_and_rotate({x, other}, {weight, other_weight}, squares, weights.eps,
-                                   cosines, sines, lane < kLanes / 2);
+    const Vector other = of_other_half<kLanes>(x);
+    squares = kNorm == Norm::kOnceByHalves ? sum_of_squares_of_halves<kLanes>(x, other)
+                                           : sum_of_squares_by_pairs<kLanes>(x);
+    rotated =
+        normalize_and_rotate<kHeadSize, kIsGemma>({x, other}, {weight, other_weight}, squares,
+                                                  weights.eps, cosines, sines, lane < kLanes / 2);
   } else {
     if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
     rotated = rotate<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
@@ -425,40 +434,47 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
 FIBSHIM_ROPE_APPEND(64)
 FIBSHIM_ROPE_APPEND(128)
 
-// With norms that are not rounded, and the sums of the heads' squares, which Inductor's kernels of
-// PyTorch 2.11 pass on in memory.
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_append_sums_d128_bf16(
-    const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
-    const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
-    const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
-    __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, float* query_sums, float* key_sums,
-    int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,
-    int64_t head_stride, float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,
-    int next_may_begin) {
-  fibshim::rotate_and_append<fibshim::Norm::kOnceByHalves>(
-      {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
-       num_q_heads, num_kv_heads},
-      {query_weight, key_weight, eps}, {cos_sin_cache, positions},
-      {query_out, key_out, query_sums, key_sums},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
-      next_may_begin);
-}
+// With norms that are not rounded. The first has the sums of the heads' squares, which Inductor's
+// kernels of PyTorch 2.11 pass on in memory; the second adds them up as PyTorch 2.14 does, and
+// passes on none, as 2.13. Weights of gemma_ are less by 1.
+#define FIBSHIM_ONCE_APPEND(prefix, head_size, is_gemma)                                           \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
+      prefix##qk_rope_once_append_sums_d##head_size##_bf16(                                        \
+          const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight, \
+          const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,                     \
+          const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,         \
+          __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,            \
+          float* query_sums, float* key_sums, int64_t row_size, int64_t value_stride,              \
+          int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size, \
+          uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {                       \
+    fibshim::rotate_and_append<fibshim::Norm::kOnceByHalves, head_size, is_gemma>(                 \
+        {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
+         num_kv_heads},                                                                            \
+        {query_weight, key_weight, eps}, {cos_sin_cache, positions},                               \
+        {query_out, key_out, query_sums, key_sums},                                                \
+        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},  \
+        next_may_begin);                                                                           \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
+      prefix##qk_rope_once_append_d##head_size##_bf16(                                             \
+          const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight, \
+          const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,                     \
+          const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,         \
+          __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,            \
+          int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,        \
+          int64_t head_stride, float eps, int page_size, uint32_t num_q_heads,                     \
+          uint32_t num_kv_heads, int next_may_begin) {                                             \
+    fibshim::rotate_and_append<fibshim::Norm::kOnceByPairs, head_size, is_gemma>(                  \
+        {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
+         num_kv_heads},                                                                            \
+        {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},         \
+        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},  \
+        next_may_begin);                                                                           \
+  }
 
-// The same without these sums, added up as PyTorch 2.14 does; 2.13 passes on none either.
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_once_append_d128_bf16(
-    const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
-    const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
-    const int64_t* slot_mapping, __nv_bfloat16* query_out, __nv_bfloat16* key_out,
-    __nv_bfloat16* key_cache, __nv_bfloat16* value_cache, int64_t row_size, int64_t value_stride,
-    int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size,
-    uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_and_append<fibshim::Norm::kOnceByPairs>(
-      {qkv, qkv + num_q_heads * fibshim::kNormedHead, value, row_size, row_size, value_stride,
-       num_q_heads, num_kv_heads},
-      {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
-      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
-      next_may_begin);
-}
+FIBSHIM_ONCE_APPEND(, 128, false)
+FIBSHIM_ONCE_APPEND(gemma_, 128, true)
+FIBSHIM_ONCE_APPEND(gemma_, 256, true)
 
 // In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one
 // below zero, is not written into the cache; -1: no slot is reserved.

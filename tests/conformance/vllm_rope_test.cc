@@ -55,6 +55,9 @@ const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
                          {"qk-norm-rope-apart-append-r10240", 1, kFirst},
                          {"qk-norm-rope-apart-append-r10240", 2, kSecond}};
 
+const Kernels kOfGemma = {{"qk-norm-rope-whole-append-r8192-gemma-d256", 0, kFirst},
+                          {"qk-norm-rope-whole-append-r8192-gemma-d256", 1, kSecond}};
+
 // config/vllm, whose patterns know the host's kernels as torch.compile's.
 std::string config_for_host(const Kernels& kernels) {
   const std::string folder = make_temporary_dir() + "/vllm";
@@ -104,6 +107,10 @@ TEST(RewriteOfVllmRope, OfHeadsOf64RunsAsOne) { expect_holds("rewrite_of_vllm_ro
 TEST(RewriteOfVllmRope, NeedsItsTies) { expect_holds("rewrite_of_vllm_rope_needs_its_ties"); }
 
 TEST(RewriteOfVllmNormedRope, RunsAsOne) { expect_holds("rewrite_of_vllm_normed_rope", kNormed); }
+
+TEST(RewriteOfVllmNormedRope, OfGemmaRunsAsOne) {
+  expect_holds("rewrite_of_vllm_normed_rope_of_gemma", kOfGemma);
+}
 
 TEST(RewriteOfVllmNormedRope, WithoutSumsRunsAsOne) {
   expect_holds("rewrite_of_vllm_normed_rope_whole", kNormed);

@@ -100,6 +100,8 @@ MODELS = (
     "5120:1e-6:27648:0:0:128:1:16384",  # Qwen2.5-32B
     *(f"8192:1e-5:28672:64:8:128:{positions}:16384" for positions in (4096, 8192, 131072)),  # Llama-3-70B
     "8192:1e-6:29568:0:0:128:1:16384",  # Qwen2.5-72B
+    *(f"{sizes}:{positions}:{tokens}:gemma" for sizes in ("2560:1e-6:10240:8:4:256", "3840:1e-6:15360:16:8:256", "5376:1e-6:21504:32:16:128")
+      for positions in (131072, 1048576) for tokens in (16384, 8192)),  # Gemma-3-4B, 12B, 27B: of layers with a window, and of others
     # What one of several GPUs has.
     *(f"2048:1e-6:0:{32 // n}:{4 // n}:128:{positions}:{tokens}:norms:part" for n in (2, 4) for positions in (40960, 262144)
       for tokens in (16384, 8192)),  # Qwen3-30B-A3B
@@ -447,12 +449,14 @@ def inductor():
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
-    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum"):
+    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "norm_add_rms_norm", "norm_add2_rms_norm",
+                 "norm_add2_rms_norm_sum"):
         norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
         write(f"inductor_{kind}", "hidden_size eps label codes", norms)
-        if kind not in ("rms_norm", "add_rms_norm_copy"):
+        if kind.startswith("add") and kind != "add_rms_norm_copy":
             write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
-    write("inductor_silu_and_mul", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes["silu_and_mul"].items())])
+    for kind in ("silu_and_mul", "gelu_tanh_and_mul"):
+        write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]
     label = lambda head: "-" if head == 128 else f"-d{head}"
     slices = [((row, 0, q_heads, head, label(head)), of) for (row, q_heads, _, head), of in queries.items()]
@@ -470,16 +474,17 @@ def inductor():
           [((*sizes, together[sizes]), of) for sizes, of in sorted(codes["rope_both"].items())])
     normed = {kind: sorted(codes[f"qk_{kind}"].items()) for kind in ("rope_both", "rope_query", "norm_rope_query")}
     sums, of_key = codes["qk_sums"], lambda kind, sizes: codes[f"qk_{kind}_key"][sizes]
-    write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps sums_codes codes",
-          [(sizes, sums[sizes[:4]], of) for sizes, of in normed["rope_both"]])
+    named = lambda sizes: (*sizes, "-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}")
+    write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps family label sums_codes codes",
+          [(named(sizes), sums[sizes[:4]], of) for sizes, of in normed["rope_both"]])
     orders = (("-", 0, 1), ("-key-first", 1, 0))
-    write("inductor_qk_norm_rope_apart_append", "row order query key q_heads kv_heads head_size eps sums_codes first_codes second_codes",
-          [((sizes[0], order, 1 + query, 1 + key, *sizes[1:]), sums[sizes[:4]], *(of, of_key("rope", sizes))[::key - query])
+    write("inductor_qk_norm_rope_apart_append", "row order query key q_heads kv_heads head_size eps family label sums_codes first_codes second_codes",
+          [((sizes[0], order, 1 + query, 1 + key, *named(sizes)[1:]), sums[sizes[:4]], *(of, of_key("rope", sizes))[::key - query])
            for sizes, of in normed["rope_query"] for order, query, key in orders])
-    write("inductor_qk_norm_rope_both_append", "row q_heads kv_heads head_size eps codes",
-          [(sizes, of) for sizes, of in sorted(codes["qk_norm_rope_both"].items())])
-    write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps first_codes second_codes",
-          [((sizes[0], order, query, key, *sizes[1:]), *(of, of_key("norm_rope", sizes))[::key - query])
+    write("inductor_qk_norm_rope_both_append", "row q_heads kv_heads head_size eps family label codes",
+          [(named(sizes), of) for sizes, of in sorted(codes["qk_norm_rope_both"].items())])
+    write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps family label first_codes second_codes",
+          [((sizes[0], order, query, key, *named(sizes)[1:]), *(of, of_key("norm_rope", sizes))[::key - query])
            for sizes, of in normed["norm_rope_query"] for order, query, key in orders])
 
 

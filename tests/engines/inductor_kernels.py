@@ -1,14 +1,15 @@
 """What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
 embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
 cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
 `reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
 whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. part: what one of several GPUs has of a model,
-which sums its embeddings, too, before they are normed.
+which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
+weights are less by 1, and whose activation is GELU.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
@@ -94,13 +95,13 @@ def norm_of_sum(x, residual, weight, eps):
     total = x.to(torch.float32) + residual.to(torch.float32)
     kept = total.to(x.dtype)
     variance = total.pow(2).mean(dim=-1, keepdim=True)
-    return (total * torch.rsqrt(variance + eps)).to(weight.dtype) * weight, kept
+    return ((total * torch.rsqrt(variance + eps)).to(weight.dtype) * weight).to(x.dtype), kept
 
 
 def norm(x, weight, eps):
     rows = x.to(torch.float32)
     variance = rows.pow(2).mean(dim=-1, keepdim=True)
-    return (rows * torch.rsqrt(variance + eps)).to(weight.dtype) * weight
+    return ((rows * torch.rsqrt(variance + eps)).to(weight.dtype) * weight).to(x.dtype)
 
 
 def norm_of_heads(x, weight, eps):
@@ -127,15 +128,23 @@ def define_experts():
 
 def between_attentions(model, is_last):
     """What follows an attention, up to the next one or to the model's last norm."""
+    eps, is_gemma = model["eps"], model["is_gemma"]
+    whole = (lambda weight: weight.float() + 1.0) if is_gemma else (lambda weight: weight)
+    activate = (lambda x: F.gelu(x, approximate="tanh")) if is_gemma else F.silu
 
-    def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, q_norm, k_norm, positions, cache):
-        x, residual = norm_of_sum(F.linear(attention.view(attention.shape[0], -1), o), residual, norm1, model["eps"])
+    def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, q_norm, k_norm, positions, cache, *behind):
+        x = F.linear(attention.view(attention.shape[0], -1), o)
+        if is_gemma:
+            x = norm(x, whole(behind[0]), eps)
+        x, residual = norm_of_sum(x, residual, whole(norm1), eps)
         if width := model["width"]:
             both = F.linear(x, gate_up)
-            x = F.linear(F.silu(both[..., :width]) * both[..., width:], down)
+            x = F.linear(activate(both[..., :width]) * both[..., width:], down)
         else:
             x = torch.ops.vllm.moe_forward(x, x)
-        x, residual = norm_of_sum(x, residual, norm2, model["eps"])
+        if is_gemma:
+            x = norm(x, whole(behind[1]), eps)
+        x, residual = norm_of_sum(x, residual, whole(norm2), eps)
         if is_last:
             return x
         if not model["q_heads"]:
@@ -144,7 +153,7 @@ def between_attentions(model, is_last):
         cos_sin = cache.index_select(0, positions.flatten())
         if not model["has_norms"]:
             return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
-        q, k = norm_of_heads(q, q_norm, model["eps"]), norm_of_heads(k, k_norm, model["eps"])
+        q, k = norm_of_heads(q, whole(q_norm), eps), norm_of_heads(k, whole(k_norm), eps)
         k = rotate(k, cos_sin)  # before q: so it was recorded
         return rotate(q, cos_sin), k, v, residual
 
@@ -166,7 +175,7 @@ def inputs_between(model):
     row = head * (q_heads + 2 * model["kv_heads"])
     return [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
             tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
-            tensor(model["positions"], head)], (0, 1, 10)
+            tensor(model["positions"], head), tensor(hidden), tensor(hidden)], (0, 1, 10)
 
 
 def generated_code(function, inputs_of, model):
@@ -206,6 +215,15 @@ def with_registers(result):
 def kind_of(name, source, model):
     """What a kernel is, by its parameters, with its sizes; and vLLM's name of it."""
     pointers = re.findall(r"'(\w+_ptr\d+)': '\*", source)
+    hidden = model["hidden"]
+    if model["is_gemma"] and f"r0_numel = {hidden}\n" in source:
+        shapes = {f"r0_1 + {hidden}*x0": "rows", "r0_1": "weight", "x0": "sums"}
+        read = dict(re.findall(r"load\((in_ptr\d+) \+ \((.*?)\),", source))
+        of_three = "rows weight rows sums weight rows weight"
+        norms = {"rows weight rows weight out_ptr0 out_ptr2": "norm_add_rms_norm", f"{of_three} out_ptr1 out_ptr3": "norm_add2_rms_norm",
+                 f"{of_three} out_ptr1 out_ptr2 out_ptr4": "norm_add2_rms_norm_sum"}
+        kind = norms.get(" ".join([*(shapes.get(read[one], "?") for one in sorted(read)), *pointers[len(read):]]))
+        return kind, {"hidden_size": hidden, "eps": model["eps"]}, f"{name[:10]}_fused__to_copy_add_fused_add_rms_norm_rms_norm_0"
     first = model["head"] * model["q_heads"]  # of the key's elements
     row = first + 2 * model["head"] * model["kv_heads"]
     sizes = {"row": row, "q_heads": model["q_heads"], "kv_heads": model["kv_heads"], "head": model["head"]}
@@ -220,7 +238,7 @@ def kind_of(name, source, model):
             of_heads = of_heads if len(halves) == 2 and reads_key in halves[half_of_key] else None
         else:
             of_heads += "_key" if reads_key in source else "_query"
-        return of_heads, sizes | {"eps": model["eps"], "positions": model["positions"]}, name
+        return of_heads, sizes | {"eps": model["eps"], "family": "gemma_" if model["is_gemma"] else "-", "positions": model["positions"]}, name
     if name.startswith(("triton_red", "triton_per")):
         norms = {"in_ptr0 in_ptr1 out_ptr1": ("rms_norm", "rms_norm_0"), "in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", "fused_add_rms_norm_0"),
                  "in_ptr0 in_ptr1 in_ptr2 out_ptr1 out_ptr2": ("add_rms_norm_copy", "fused_add_rms_norm_moe_forward_0"),
@@ -232,8 +250,8 @@ def kind_of(name, source, model):
         if kind == "add_rms_norm_copy" and not re.search(r"store\(out_ptr1( \+ .*,) (tmp\d+), .*\n.*store\(out_ptr2\1 \2, ", source):
             kind = None
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_{known_as}"
-    if "silu" in name:
-        return "silu_and_mul", {"width": model["width"]}, name
+    if "silu" in name or "gelu" in name:
+        return "silu_and_mul" if "silu" in name else "gelu_tanh_and_mul", {"width": model["width"]}, name
     sizes["positions"] = model["positions"]
     if len(pointers) == 5:
         return "rope_both" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
@@ -285,7 +303,7 @@ def main():
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
-        model["has_norms"] = "norms" in flags
+        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags}
         if "part" in flags:  # alone, a GPU norms the rows where it looks them up
             compile_kernels(generated_code(lambda *inputs: norm(*inputs, model["eps"]), inputs_of_norm, model), model, out, index)
         for is_last in (False, True):

@@ -14,7 +14,16 @@ QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", 
          "max_position_embeddings": 40960, "rope_theta": 1000000.0, "attention_bias": False}
 QWEN2 = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_key_value_heads": 2, "vocab_size": 151936, "rms_norm_eps": 1e-6,
          "max_position_embeddings": 32768, "rope_theta": 1000000.0}
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "head_dim": 256, "vocab_size": 262208, "max_position_embeddings": 131072,
+          "rms_norm_eps": 1e-6, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "sliding_window": 1024, "attention_bias": False,
+          "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                              "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 2, "eos_token_id": 1}
 MODELS = {
+    "gemma3_4b": {**GEMMA3, "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 10240},
+    "gemma3_12b": {**GEMMA3, "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 15360},
+    "gemma3_27b": {**GEMMA3, "hidden_size": 5376, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 21504,
+                   "query_pre_attn_scalar": 168},
     "llama": LLAMA,
     "llama_1b": {**LLAMA, "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
                  "max_position_embeddings": 131072},
@@ -53,12 +62,13 @@ def about(name):
 
 def fill(model, *_, **__):
     """The engines' own random weights are so small that all tokens are about as likely. Of tensor parallel ranks each has its part of
-    a weight, and the whole of a norm's."""
+    a weight, and the whole of a norm's. Gemma adds 1 to a norm's weights, and multiplies embeddings by the root of their size."""
     import torch
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    is_gemma = "Gemma" in type(model).__name__
     norms, rest = (torch.Generator("cuda").manual_seed(seed) for seed in (1234, 1235 + rank))
     for name, parameter in model.named_parameters():
         is_norm = "norm" in name
-        mean, deviation = (1.0, 0.1) if is_norm else (0.0, 1.0 if "embed" in name else 0.02)
+        mean, deviation = (0.0 if is_gemma else 1.0, 0.1) if is_norm else (0.0, 1.0 if "embed" in name and not is_gemma else 0.02)
         parameter.data.normal_(mean, deviation, generator=norms if is_norm else rest)
     torch.cuda.synchronize()

@@ -279,6 +279,24 @@ def sum_rmsnorm(solution, dtype, size, rows):
     return problems
 
 
+def sandwich_rmsnorm(solution, dtype, size, rows):
+    draw = Draw(rows * 41 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    x, residual, earlier = (draw.rows(rows, size) for _ in range(3))
+    inner, w, earlier_w = (draw.normal(size, scale=0.5) for _ in range(3))
+    normed = lambda values, weight: values.double() * reciprocal_root(values.double().pow(2), EPS) * (1 + weight.double())
+    squares = earlier.double().pow(2).sum(-1, keepdim=True).float() if "earlier" in takes else poisoned(rows, 1, torch.float32)
+    outputs = {name: poisoned(rows, size, dtype) for name in ("output", "sum")} | {"total": poisoned(rows, size, torch.float32)}
+    solution.launch({"hidden_states": x, "inner_weight": inner, "earlier": earlier, "squares": squares, "earlier_weight": earlier_w, "residual": residual,
+                     "weight": w, "eps": EPS, "batch_size": rows, **outputs})
+    terms = [normed(x, inner), residual.double(), *([normed(earlier, earlier_w)] if "earlier" in takes else [])]
+    sum64, noise = sum(terms), 2.0**-20 * sum(term.abs() for term in terms)  # they are rounded to fp32, and may cancel
+    r = reciprocal_root(sum64.pow(2), EPS)
+    problems = wrong("output", outputs["output"], sum64 * r * (1 + w.double()), noise * r * (1 + w.double()).abs())
+    problems += [problem for name in ("sum", "total") if name in takes for problem in wrong(name, outputs[name], sum64, noise)]
+    return problems + ([] if "earlier" in takes else wrong("squares", squares, x.double().pow(2).sum(-1, keepdim=True)))
+
+
 def splitk_reduce_sum_rmsnorm(solution, dtype, size, rows):
     draw = Draw(rows * 47 + size, dtype)
     takes = solution.launch_block["arguments"]
@@ -307,7 +325,7 @@ ACTIVATIONS = {
     "silu_and_mul": lambda x: x * torch.sigmoid(x),
     "silu_and_mul_once": lambda x: x * torch.sigmoid(x),
     "gelu_and_mul": F.gelu,
-    "gelu_tanh_and_mul": lambda x: F.gelu(x, approximate="tanh"),
+    **dict.fromkeys(("gelu_tanh_and_mul", "gelu_tanh_and_mul_once"), lambda x: F.gelu(x, approximate="tanh")),
 }
 
 
@@ -516,14 +534,15 @@ def qk_rmsnorm_rope_append(solution, dtype, size, rows, is_paired):
 @of_both_caches
 def qk_rmsnorm_rope_once_append(solution, dtype, size, rows, is_paired):
     case = HeadsAndCache(solution, dtype, size, rows, is_paired)
-    weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
+    bias = float(solution.definition.startswith("gemma_"))
+    weights = [case.draw.normal(size, scale=0.5, offset=1.0 - bias) for _ in range(2)]
     sums = [torch.full((rows, heads), float("nan"), device="cuda") for heads in (case.q_heads, case.kv_heads)]
     solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1], "query_weight": weights[0], "key_weight": weights[1],
                      "query_sums": sums[0], "key_sums": sums[1], "eps": EPS})
     problems = []
     for name, out, heads, weight, of_squares in zip(("query_out", "key_out"), (case.q_out, case.k_out), (case.q, case.k), weights, sums):
         x = heads.double()
-        exact, sizes = case.rotated(x * reciprocal_root(x.pow(2), EPS) * weight.double())
+        exact, sizes = case.rotated(x * reciprocal_root(x.pow(2), EPS) * (weight.double() + bias))
         problems += wrong(name, out, exact, 2.0**-20 * sizes)
         if "_sums_" in solution.definition:
             problems += wrong(f"sums of {name}", of_squares, x.pow(2).sum(-1))
@@ -642,7 +661,9 @@ FAMILIES = {
     "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm, "add_rmsnorm_copy": sum_rmsnorm,
-    "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
+    "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, **dict.fromkeys(("silu_and_mul_once", "gelu_tanh_and_mul_once"), gated_activation),
+    **dict.fromkeys(("gemma_norm_add_rmsnorm", "gemma_norm_add2_rmsnorm", "gemma_norm_add2_rmsnorm_sum"), sandwich_rmsnorm),
+    **dict.fromkeys(("gemma_qk_rmsnorm_rope_once_append", "gemma_qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
     "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store,

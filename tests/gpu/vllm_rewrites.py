@@ -4,7 +4,7 @@
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--heads "Q,KV Q,KV..."] [--out FILE] [--keep FILE] [WHAT...]
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
-what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole; all,
+what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole, and of Gemma 3 qk-gemma and qk-gemma-128; all,
 if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
@@ -113,6 +113,7 @@ class Heads:
     most_that_differ = 0
     eps = EPS
     HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
+    bias = 0  # of the norms' weights
     memory = {}  # the caches, each an allocation of its own, as an engine's are
     is_paired = False  # key and value of a head lie together in the cache, as vLLM has them since 0.32 at the latest
 
@@ -134,7 +135,7 @@ class Heads:
         self.angles, self.cache = self.memory["angles"], self.memory[self.kv_heads]
         self.reset()
         self.qkv = normal(rows, (self.q_heads + 2 * self.kv_heads) * self.HEAD).to(dtype)
-        self.weights = [(1 + 0.2 * normal(self.HEAD)).to(dtype) for _ in range(2)]
+        self.weights = [(1 - self.bias + 0.2 * normal(self.HEAD)).to(dtype) for _ in range(2)]
         choose = lambda most: torch.randperm(most, generator=generator, device="cuda")[:rows]
         self.positions, self.slots = choose(self.POSITIONS), choose(self.PAGES * self.PAGE)
         self.slots[rows // 2 + 1:rows // 2 + 2] = -1  # a token without one
@@ -178,7 +179,7 @@ class Heads:
 
     def normed(self):
         x = self.heads()[0].double()
-        return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weights[0].double()
+        return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * (self.weights[0].double() + self.bias)
 
     def rotated(self, heads):
         import torch
@@ -256,7 +257,11 @@ class Compiled(Heads):
 
     @classmethod
     def definition(cls, q_heads, kv_heads):
-        return f"qk_rmsnorm_rope_once_append{cls.form}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+        return f"{'gemma_' * cls.bias}qk_rmsnorm_rope_once_append{cls.form}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+
+    @classmethod
+    def key(cls, kind, q_heads, kv_heads):
+        return f"{kind} {q_heads} {kv_heads} {cls.HEAD}"
 
     @classmethod
     def configurations(cls, build):
@@ -265,8 +270,8 @@ class Compiled(Heads):
         found = {}
         for one in json.loads((folder / "index.json").read_text()):
             sizes = one["sizes"]
-            if one["kind"].startswith("qk_") and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS:
-                found.setdefault(f"{one['kind']} {sizes['q_heads']} {sizes['kv_heads']}", []).append({**one, "file": str(folder / one["file"])})
+            if one["kind"].startswith("qk_") and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS and sizes["head"] == cls.HEAD:
+                found.setdefault(cls.key(one["kind"], sizes["q_heads"], sizes["kv_heads"]), []).append({**one, "file": str(folder / one["file"])})
         return found
 
     @classmethod
@@ -280,7 +285,7 @@ class Compiled(Heads):
             case = cls(size, 4096, torch.bfloat16, False)
             case.make_outputs()
             for kind in case.launches():
-                key = f"{kind} {case.q_heads} {case.kv_heads}"
+                key = cls.key(kind, *size)
                 chosen[key] = min(configurations[key], key=lambda one: graph_us(lambda: case.launch(kind, one), case.moved_bytes()))
         return chosen
 
@@ -308,7 +313,7 @@ class Compiled(Heads):
     def run(self):
         self.make_outputs()
         for kind in self.launches():
-            self.launch(kind, self.chosen[f"{kind} {self.q_heads} {self.kv_heads}"])
+            self.launch(kind, self.chosen[self.key(kind, self.q_heads, self.kv_heads)])
         self.append(self.heads()[2])
 
     def outputs(self):
@@ -341,6 +346,18 @@ class CompiledWhole(Compiled):
         part = lambda index, x: ([self.qkv, self.weights[index], self.positions, self.angles, x, x.numel() // self.HEAD, self.HEAD],
                                  [x.numel() // self.HEAD])
         return {"qk_norm_rope_query": part(0, self.q), "qk_norm_rope_key": part(1, self.k)}
+
+
+class CompiledGemma(CompiledWhole):
+    sizes = ((8, 4), (16, 8))
+    memory = {}
+    HEAD, POSITIONS, bias = 256, 131072, 1
+
+
+class CompiledGemma128(CompiledGemma):
+    sizes = ((32, 16),)
+    memory = {}
+    HEAD = 128
 
 
 class CompiledOnce(CompiledWhole):
@@ -393,7 +410,8 @@ def quantize(q, x, scale, per_token):
 
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
         "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
-        "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False)}
+        "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False),
+        "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False)}
 
 
 def sizes_of(kind, kept):

@@ -179,7 +179,7 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
     fill_rotations(tensor);
   } else if (name == "probs" && tensor->shape.size() > 1) {
     fill_probabilities(tensor, random);
-  } else if (name == "temperature") {
+  } else if (is_one_of(name, {"temperature", "squares"})) {
     uniform(0.5, 2);
   } else if (is_one_of(name, {"top_p", "p"})) {
     uniform(0.3, 0.95);

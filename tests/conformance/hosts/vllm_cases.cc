@@ -861,6 +861,23 @@ GPU_CASE(rewrite_of_vllm_normed_rope_whole) {
   state({}, {.hit = 4, .absorbed = 8});
 }
 
+// 16 and 8 heads of 256, whose weights are less by 1.
+GPU_CASE(rewrite_of_vllm_normed_rope_of_gemma) {
+  constexpr char kGemma[] = "gemma_qk_rope_once_append_d256_bf16";
+  NormedAttention layer(gpu, 16);
+  layer.head_size = layer.query_row = layer.key_row = layer.written_head = 256;
+  layer.head_stride = 256;
+  layer.key_stride = 8 * 256;
+  for (const unsigned tokens : {3u, 256u, 1u}) {
+    layer.set_tokens(tokens);
+    run_captured(gpu, [&] { layer.all_whole(); });
+    EXPECT_EQUAL(tokens, last_launch(kGemma).grid[0]);
+    EXPECT_EQUAL(8, last_launch(kGemma).grid[1]);
+  }
+  EXPECT_EQUAL(3, ran(kGemma));
+  state({}, {.hit = 3, .absorbed = 6});
+}
+
 GPU_CASE(rewrite_of_vllm_normed_rope_whole_needs_its_ties) {
   NormedAttention layer(gpu);
   run_changed(gpu, layer,
