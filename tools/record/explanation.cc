@@ -33,7 +33,7 @@ class Explainer {
       record_.params_bytes = std::max(record_.params_bytes, param.offset + param.size);
       values_.emplace_back((param.size + 7) / 8);
       params_.push_back(values_.back().data());
-      add_part(param, 0);
+      if (param.words.empty()) add_part(param, 0);
       for (const ParamRecord& word : param.words) add_part(word, word.offset);
     }
     for (const auto& parts : varied_) {
@@ -268,7 +268,8 @@ class Explainer {
     const auto meaning = scope.find(name);
     if (!meaning) return "";
     if (meaning->expression == nullptr && meaning->source.kind == Source::Kind::param &&
-        meaning->source.offset == 0 && meaning->source.index < types_.size()) {
+        meaning->source.offset == 0 && meaning->source.index < types_.size() &&
+        kernel_.params[meaning->source.index].words.empty()) {
       const uint32_t size = kernel_.params[meaning->source.index].size;
       uint64_t value = 0;
       memcpy(&value, view.params[meaning->source.index], std::min<size_t>(8, size));
