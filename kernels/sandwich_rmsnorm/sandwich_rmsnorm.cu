@@ -12,7 +12,7 @@
 namespace fibshim {
 namespace {
 
-// One vector a thread, of up to six rows.
+// A thread holds one vector of each of up to six rows: inputs and weights.
 template <int kHidden>
 using PlanFor = RowPlan<kHidden, 1, 1, 1024>;
 

@@ -67,6 +67,19 @@ TEST_F(Judge, GivesASolutionItsWorkspace) {
                   "2 cases: 2 passed, 0 failed");
 }
 
+TEST_F(Judge, GivesAnInputTheValueThatThePatternFixes) {
+  write_norm("norm_right");
+  std::string definition = test::kNormDefinition;
+  definition.insert(definition.find("\"weight\""),
+                    R"("mode": {"shape": null, "dtype": "int32"}, )");
+  write_text(folder_ / "config/definitions/rmsnorm_h64.json", definition);
+  EXPECT_CONTAINS(exits(1, verify()).out, "the integer input \"mode\" needs a range");
+  std::string pattern = test::kNormPattern;
+  pattern.insert(pattern.find("\"eps\""), R"("mode": {"value": 3}, )");
+  write_text(folder_ / "config/patterns/engine-norm.json", pattern);
+  EXPECT_CONTAINS(exits(0, verify()).out, "3 cases: 3 passed, 0 failed");
+}
+
 TEST_F(Judge, SaysInOneLineWhyACaseCouldNotRun) {
   write_norm("norm_right");
   const ProgramResult result =
