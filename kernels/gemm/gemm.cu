@@ -7,33 +7,22 @@
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
 //
-// and each with fp16 in place of bf16. N is a multiple of 16. The rows of B are divided among the
-// clusters, K among the blocks of a cluster and gridDim.y.
+// and each with fp16 in place of bf16, but for K = 3840, 5376 and 10240, of models that run in
+// bfloat16. N is a multiple of 16. The rows of B are divided among the clusters, K among the blocks
+// of a cluster and gridDim.y.
 //
 // A stays in registers: a warp holds some columns of it for all rows, and streams the same columns
-// of B's rows through its own part of shared memory. So a block reads stretches of 2 to 8 KB of
+// of B's rows through its own part of shared memory. So a block reads stretches of 3 to 11 KB of
 // each row of B, which DRAM delivers fastest (H200: 4.5 TB/s; 3.9 TB/s for rows cut into 128 bytes,
 // as tensor maps do). Warps synchronise only to add up their sums, once for every 16 rows. Loading
 // A takes L2 bandwidth in every block, about 0.023 us per KB; blocks that divide K among them load
 // less of A.
-#include "product.cuh"
+#include "few_rows.cuh"
 
 namespace fibshim {
 namespace {
 
-constexpr int kRows = 8;            // of A at most
-constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
-constexpr int kStageRows = 8;       // of B, in one stage
-constexpr int kStageBytes = kStageRows * kStageColumns * 2;
-constexpr int kTileRows = 16;  // rows of B whose sums are added up together
-constexpr int kPairs = kTileRows / 2;
 constexpr int kSlots = 4;  // for tiles whose sums are sent between the blocks of a cluster
-
-// Returns the place of a row's pair of sums in shared memory. The stores of a warp go to different
-// banks.
-__device__ inline int sum_index(int row, int pair) {
-  return row * kTileRows + (pair ^ (row / 2 % 2 * 4)) * 2;
-}
 
 // The operand that is added to the product.
 enum class Operand { kNone, kBias, kAddend };
@@ -57,41 +46,6 @@ struct Shape {
   static constexpr int kBytes = kBarriers + (kCluster > 1 ? kSlots * 8 : 0);
   static_assert(kBytes <= 227 * 1024);
 };
-
-__device__ inline Vector load_from_shared(uint32_t at) {
-  Vector v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.pairs[0]), "=r"(v.pairs[1]), "=r"(v.pairs[2]), "=r"(v.pairs[3])
-               : "r"(at));
-  return v;
-}
-
-// Returns the sum of `count` pairs, `pitch` floats apart.
-template <int count>
-__device__ inline float2 add_up(const float* from, int pitch) {
-  float2 sum = {0, 0};
-#pragma unroll
-  for (int i = 0; i < count; ++i) {
-    const float2 part = *reinterpret_cast<const float2*>(from + i * pitch);
-    sum.x += part.x;
-    sum.y += part.y;
-  }
-  return sum;
-}
-
-// Calls `work` once for each index below `count`, a multiple of 32, each in one thread. If there
-// are fewer indexes than threads, the warps take turns from tile to tile, since the work delays
-// their streams.
-template <int warps, int count, class Work>
-__device__ inline void share_among_warps(int tile, Work work) {
-  constexpr int kBusy = count / 32;
-  const int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int first = 0; first < kBusy; first += warps) {
-    const int turn = kBusy < warps ? (warp + tile * (warps - kBusy)) % warps : first + warp;
-    if (turn < kBusy) work(turn * 32 + static_cast<int>(threadIdx.x % 32));
-  }
-}
 
 // Sends a value to block `rank` of the cluster. `to` and `barrier` are this block's addresses of
 // the same variables.
@@ -260,17 +214,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
         asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
         __syncwarp();  // other lanes' copies are there, and all have read the stage loaded next
         weights.load(stage == 0 ? kStages - 1 : stage - 1);
-#pragma unroll
-        for (int i = 0; i < kStageColumns / 32; ++i) {
-          const Vector w = load_from_shared(read_at + stage * kStageBytes +
-                                            ((i * 4 + quad) ^ (group % 2 * 4)) * 16);
-          const Vector& x = row[step * (kStageColumns / 32) + i];
-#pragma unroll
-          for (int j = 0; j < 4; j += 2) {  // the instruction's lower eight rows are zero
-            multiply_pairs<In>(sums[eight], x.pairs[j], 0, x.pairs[j + 1], 0, w.pairs[j],
-                               w.pairs[j + 1]);
-          }
-        }
+        multiply_stage<In>(sums[eight], row + step * (kStageColumns / 32),
+                           read_at + stage * kStageBytes, group, quad);
         stage = stage + 1 == kStages ? 0 : stage + 1;
       }
     }
@@ -317,6 +262,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
 #define FIBSHIM_KERNELS(name, ...)                                       \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_BF16(name, ...) \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__)
 #define FIBSHIM_KERNELS_WITH_BIAS(name, ...)                               \
   FIBSHIM_KERNEL_WITH(kBias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL_WITH(kBias, name##_bias_fp16, __half, __VA_ARGS__)
@@ -338,6 +285,9 @@ FIBSHIM_KERNELS(gemm_k5120_m8, 20, 256, 1, 5)
 FIBSHIM_KERNELS(gemm_k7168_m8, 14, 256, 2, 7)
 FIBSHIM_KERNELS(gemm_k8192_m8, 16, 256, 2, 6)
 FIBSHIM_KERNELS(gemm_k9728_m8, 19, 256, 2, 5)
+FIBSHIM_KERNELS_OF_BF16(gemm_k3840_m8, 15, 256, 1, 7)
+FIBSHIM_KERNELS_OF_BF16(gemm_k5376_m8, 7, 768, 1, 15)
+FIBSHIM_KERNELS_OF_BF16(gemm_k10240_m8, 10, 512, 2, 10)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k1536_m8, 6, 256, 1, 16)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k2048_m8, 8, 256, 1, 12)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k3584_m8, 14, 256, 1, 7)

@@ -15,6 +15,9 @@
 // mask of the expert's tokens.
 //
 // grid = 1, block = 256 threads for 8 experts, else 1024.
+//
+// moe_topk_e128_k8_bf16, ...  the first of vLLM's kernels alone, for any number of tokens; grid =
+//                             tokens / 4, block = 128
 #include <type_traits>
 
 #include "vector.cuh"
@@ -41,6 +44,8 @@ struct Routing {
   int block_size;
   int max_num_tokens_padded;
   int division;  // of the weights by their sum. 0: none; 1: each is divided; 2: by its reciprocal
+  const bool*
+      is_padding;  // [tokens], or null: tokens whose experts are -1, and which are not sorted
 };
 
 // Loads `Count` elements, at most 16 bytes.
@@ -310,6 +315,40 @@ __device__ uint32_t place_of(uint32_t token, uint32_t k, uint32_t num_tokens) {
   return choice % kThreads * rounds + choice / kThreads;
 }
 
+// Chooses a token's experts, and writes them and their weights. In a warp's row `chosen` is for lane
+// k the k-th.
+template <int K, class Row, int kChosen>
+__device__ void choose(Row& row, int token, const Routing& out, uint32_t (&chosen)[kChosen]) {
+  constexpr bool kRanksLogits = std::is_base_of_v<Logits, Row>;
+  row.make_ranks();
+  float sum = 0;
+  float weights[kChosen] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float score;
+    const uint32_t expert = row.take_best(&score);
+    sum += score;
+    if (Row::kLanes == 1 || Row::lane() == k) {
+      weights[Row::kLanes == 1 ? k : 0] = score;
+      chosen[Row::kLanes == 1 ? k : 0] = expert;
+    }
+  }
+  if constexpr (kRanksLogits) sum = row.template make_weight<K>(weights);
+  const float divisor = out.division == 0 || !(sum > 0) ? 1.0f : sum;
+  const float reciprocal = 1.0f / divisor;
+  const bool is_padding = out.is_padding != nullptr && out.is_padding[token];
+#pragma unroll
+  for (int k = 0; k < kChosen; ++k) {
+    const int own = Row::kLanes == 1 ? k : Row::lane();
+    if (own >= K) continue;
+    if (is_padding) chosen[k] = kNoExpert;
+    out.weights[token * K + own] = kRanksLogits        ? divide_fast(weights[k], divisor)
+                                   : out.division == 2 ? weights[k] * reciprocal
+                                                       : weights[k] / divisor;
+    out.experts[token * K + own] = chosen[k];
+  }
+}
+
 template <class T, int E>
 using VllmRow = std::conditional_t<(E < 32), ThreadRow<T, E>, ProbabilityRow<T, E>>;
 
@@ -352,31 +391,12 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
   for (int i = 0; i < kRounds; ++i) {
     const int token = first_token + i * kRowsAtATime;
     if (token >= out.num_tokens) continue;
-    rows[i].make_ranks();
-    float sum = 0;
-    float weights[Row::kLanes == 1 ? K : 1] = {};
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      float score;
-      const uint32_t expert = rows[i].take_best(&score);
-      sum += score;
-      if (Row::kLanes == 1 || Row::lane() == k) {
-        weights[Row::kLanes == 1 ? k : 0] = score;
-        chosen[i][Row::kLanes == 1 ? k : 0] = expert;
-      }
-    }
-    if constexpr (kRanksLogits) sum = rows[i].template make_weight<K>(weights);
-    const float divisor = out.division == 0 || !(sum > 0) ? 1.0f : sum;
-    const float reciprocal = 1.0f / divisor;
+    choose<K>(rows[i], token, out, chosen[i]);
 #pragma unroll
     for (int k = 0; k < (Row::kLanes == 1 ? K : 1); ++k) {
       const int own = Row::kLanes == 1 ? k : Row::lane();
-      if (own >= K) continue;
       const uint32_t expert = chosen[i][k];
-      out.weights[token * K + own] = kRanksLogits        ? divide_fast(weights[k], divisor)
-                                     : out.division == 2 ? weights[k] * reciprocal
-                                                         : weights[k] / divisor;
-      out.experts[token * K + own] = expert;
+      if (own >= K || expert == kNoExpert) continue;
       const uint32_t place = place_of<E, K, kIsSmall>(token, own, out.num_tokens);
       atomicAdd(&count_of[expert], 1);
       atomicOr(&tokens_of[expert * kWords + place / 32], 1u << place % 32);
@@ -437,8 +457,8 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
 #pragma unroll
     for (int k = 0; k < (Row::kLanes == 1 ? K : 1); ++k) {
       const int own = Row::kLanes == 1 ? k : Row::lane();
-      if (own >= K) continue;
       const uint32_t expert = chosen[i][k];
+      if (own >= K || expert == kNoExpert) continue;
       const uint32_t place = place_of<E, K, kIsSmall>(token, own, out.num_tokens);
       const uint32_t* const words = tokens_of + expert * kWords;
       int before = __popc(words[place / 32] & ((1u << place % 32) - 1));
@@ -448,36 +468,69 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
   }
 }
 
+constexpr int kTokensOfBlock = 4;
+
+// Of any number of tokens, each of a warp.
+template <class T, int E, int K>
+__device__ void choose_experts(const T* logits, const Routing& out, int next_may_begin) {
+  using Row = VllmRow<T, E>;
+  const int token = blockIdx.x * kTokensOfBlock + threadIdx.x / 32;
+  let_next_begin(next_may_begin);
+  wait_for_kernel_before();
+  if (token >= out.num_tokens) return;
+  Row row;
+  row.load(logits + int64_t{token} * E);
+  if (Row::lane() < K) {
+    out.token_expert_indices[token * K + Row::lane()] = Row::lane() * out.num_tokens + token;
+  }
+  uint32_t chosen[1];
+  choose<K>(row, token, out, chosen);
+}
+
 }  // namespace
 }  // namespace fibshim
 
-// At most 64 tokens. token_expert_indices is written first, since outputs of vLLM's later kernels
-// may overlap it.
-#define FIBSHIM_MOE_ROUTING(name, type, experts, k)                                             \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                   \
-      moe_routing_e##experts##_k##k##_##name(                                                   \
-          const type* router_logits, float* topk_weights, int* topk_ids,                        \
-          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                    \
-          int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size,                \
-          int max_num_tokens_padded, int division, int next_may_begin) {                        \
-    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, false>(                   \
+#define FIBSHIM_MOE_TOPK(name, type, experts, k)                                                \
+  extern "C" __global__ void __launch_bounds__(fibshim::kTokensOfBlock * 32)                    \
+      moe_topk_e##experts##_k##k##_##name(const type* router_logits, float* topk_weights,       \
+                                          int* topk_ids, int* token_expert_indices,             \
+                                          int num_tokens, int division, const bool* is_padding, \
+                                          int next_may_begin) {                                 \
+    fibshim::choose_experts<type, experts, k>(                                                  \
         router_logits,                                                                          \
-        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,            \
-         num_tokens_post_pad, cumsum, num_tokens, block_size, max_num_tokens_padded, division}, \
+        {topk_weights, topk_ids, token_expert_indices, nullptr, nullptr, nullptr, nullptr,      \
+         num_tokens, 0, 0, division, is_padding},                                               \
         next_may_begin);                                                                        \
   }
-#define FIBSHIM_MOE_ROUTING_SMALL(name, type, experts, k)                                        \
+// At most 64 tokens. token_expert_indices is written first, since outputs of vLLM's later kernels
+// may overlap it.
+#define FIBSHIM_MOE_ROUTING(name, type, experts, k)                                              \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                    \
-      moe_routing_small_e##experts##_k##k##_##name(                                              \
+      moe_routing_e##experts##_k##k##_##name(                                                    \
           const type* router_logits, float* topk_weights, int* topk_ids,                         \
           int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                     \
-          int* num_tokens_post_pad, int num_tokens, int block_size, int max_num_tokens_padded,   \
-          int division, int next_may_begin) {                                                    \
-    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, true>(                     \
+          int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size,                 \
+          int max_num_tokens_padded, int division, const bool* is_padding, int next_may_begin) { \
+    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, false>(                    \
         router_logits,                                                                           \
         {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,             \
-         num_tokens_post_pad, nullptr, num_tokens, block_size, max_num_tokens_padded, division}, \
+         num_tokens_post_pad, cumsum, num_tokens, block_size, max_num_tokens_padded, division,   \
+         is_padding},                                                                            \
         next_may_begin);                                                                         \
+  }
+#define FIBSHIM_MOE_ROUTING_SMALL(name, type, experts, k)                                       \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                   \
+      moe_routing_small_e##experts##_k##k##_##name(                                             \
+          const type* router_logits, float* topk_weights, int* topk_ids,                        \
+          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                    \
+          int* num_tokens_post_pad, int num_tokens, int block_size, int max_num_tokens_padded,  \
+          int division, const bool* is_padding, int next_may_begin) {                           \
+    fibshim::route<fibshim::VllmRow<type, experts>, type, experts, k, true>(                    \
+        router_logits,                                                                          \
+        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,            \
+         num_tokens_post_pad, nullptr, num_tokens, block_size, max_num_tokens_padded, division, \
+         is_padding},                                                                           \
+        next_may_begin);                                                                        \
   }
 // SGLang has another bucket before the experts' own, of choices that are left out: here it is empty. cumsum may be null.
 #define FIBSHIM_MOE_ROUTING_BY_LOGIT(name, type, experts, k)                                      \
@@ -490,11 +543,17 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
         router_logits,                                                                            \
         {topk_weights, topk_ids, nullptr, sorted_token_ids, expert_ids, num_tokens_post_pad,      \
          cumsum == nullptr ? nullptr : cumsum + 1, num_tokens, block_size, max_num_tokens_padded, \
-         renormalize},                                                                            \
+         renormalize, nullptr},                                                                   \
         next_may_begin);                                                                          \
     if (cumsum != nullptr && threadIdx.x == 0) cumsum[0] = 0;                                     \
   }
 
+FIBSHIM_MOE_TOPK(bf16, __nv_bfloat16, 64, 8)
+FIBSHIM_MOE_TOPK(fp32, float, 64, 8)
+FIBSHIM_MOE_TOPK(bf16, __nv_bfloat16, 128, 8)
+FIBSHIM_MOE_TOPK(fp32, float, 128, 8)
+FIBSHIM_MOE_TOPK(bf16, __nv_bfloat16, 256, 8)
+FIBSHIM_MOE_TOPK(fp32, float, 256, 8)
 FIBSHIM_MOE_ROUTING(bf16, __nv_bfloat16, 128, 8)
 FIBSHIM_MOE_ROUTING(fp32, float, 128, 8)
 FIBSHIM_MOE_ROUTING(bf16, __nv_bfloat16, 256, 8)

@@ -40,7 +40,8 @@ class Search {
       switch (type) {
         case CU_GRAPH_NODE_TYPE_KERNEL:
         case CU_GRAPH_NODE_TYPE_EMPTY:
-        case CU_GRAPH_NODE_TYPE_HOST:  // does not access device memory
+        case CU_GRAPH_NODE_TYPE_HOST:    // does not access device memory
+        case CU_GRAPH_NODE_TYPE_MEMSET:  // reads nothing
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: break;
         case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -48,9 +49,6 @@ class Search {
           break;
         case CU_GRAPH_NODE_TYPE_MEMCPY:
           if (!scan_copy(node)) return false;
-          break;
-        case CU_GRAPH_NODE_TYPE_MEMSET:
-          if (!scan_fill(node)) return false;
           break;
         default: return false;
       }
@@ -89,41 +87,22 @@ class Search {
     if (holder != nullptr) *holder = found;
     return holder != nullptr;
   }
-  bool add_range(uint64_t begin, uint64_t end) {
-    return add({begin, end, UINT32_MAX, UINT32_MAX, 0});
-  }
-
-  // Adds one side of a copy, from the beginning of the memory to the end of the last row.
-  bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
-                size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
-    if (type == CU_MEMORYTYPE_ARRAY) return true;
-    const uint64_t begin = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
-    if (copy.Height == 0 || copy.Depth == 0 || copy.WidthInBytes == 0) return true;
-    const uint64_t row = pitch == 0 ? x + copy.WidthInBytes : pitch;
-    const uint64_t rows = height == 0 ? y + copy.Height : height;
-    const uint64_t last = ((copy.Depth - 1 + z) * rows + copy.Height - 1 + y) * row;
-    return add_range(begin, begin + last + x + copy.WidthInBytes);
-  }
-
+  // Adds what a copy reads, from the beginning of the memory to the end of the last row.
   bool scan_copy(CUgraphNode node) {
     const auto get = FIBSHIM_REAL(cuGraphMemcpyNodeGetParams);
     CUDA_MEMCPY3D copy;
     memset(&copy, 0, sizeof copy);
     if (get == nullptr || get(node, &copy) != CUDA_SUCCESS) return false;
-    return add_side(copy.srcMemoryType, copy.srcDevice, copy.srcHost, copy.srcPitch, copy.srcHeight,
-                    copy.srcXInBytes, copy.srcY, copy.srcZ, copy) &&
-           add_side(copy.dstMemoryType, copy.dstDevice, copy.dstHost, copy.dstPitch, copy.dstHeight,
-                    copy.dstXInBytes, copy.dstY, copy.dstZ, copy);
-  }
-
-  bool scan_fill(CUgraphNode node) {
-    const auto get = FIBSHIM_REAL(cuGraphMemsetNodeGetParams);
-    CUDA_MEMSET_NODE_PARAMS fill;
-    memset(&fill, 0, sizeof fill);
-    if (get == nullptr || get(node, &fill) != CUDA_SUCCESS) return false;
-    const uint64_t row = fill.width * fill.elementSize;
-    const uint64_t before = fill.height > 1 ? (fill.height - 1) * fill.pitch : 0;
-    return add_range(fill.dst, fill.dst + before + row);
+    if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY) return true;
+    if (copy.Height == 0 || copy.Depth == 0 || copy.WidthInBytes == 0) return true;
+    const uint64_t begin = copy.srcMemoryType == CU_MEMORYTYPE_HOST
+                               ? reinterpret_cast<uint64_t>(copy.srcHost)
+                               : copy.srcDevice;
+    const uint64_t row = copy.srcPitch == 0 ? copy.srcXInBytes + copy.WidthInBytes : copy.srcPitch;
+    const uint64_t rows = copy.srcHeight == 0 ? copy.srcY + copy.Height : copy.srcHeight;
+    const uint64_t last = ((copy.Depth - 1 + copy.srcZ) * rows + copy.Height - 1 + copy.srcY) * row;
+    return add(
+        {begin, begin + last + copy.srcXInBytes + copy.WidthInBytes, UINT32_MAX, UINT32_MAX, 0});
   }
 
  public:
@@ -145,7 +124,7 @@ class Search {
 void describe_holder(const Block<NodeParams>& params, const AddressHolder& holder,
                      char (&out)[kMostOfHolder]) {
   if (holder.kernel == UINT32_MAX) {
-    (void)snprintf(out, sizeof out, "a node that is no kernel");
+    (void)snprintf(out, sizeof out, "a copy");
     return;
   }
   const NodeParams& kernel = params[holder.kernel];

@@ -1,5 +1,6 @@
-// Finds where a graph holds an address: in the parameters of kernels, in copies and in fills.
-// Addresses that a kernel reads from memory cannot be known.
+// Finds where a graph holds an address from which it may read: in the parameters of kernels and in
+// copies. A fill reads nothing, and is none. Addresses that a kernel reads from memory cannot be
+// known.
 #pragma once
 
 #include "shim/graphs/variant.h"
@@ -9,7 +10,7 @@ namespace fibshim {
 struct AddressHolder {
   uint64_t begin;
   uint64_t end;     // begin + 1 for a word of a parameter
-  uint32_t kernel;  // its index among the originals' kernels; UINT32_MAX: no kernel
+  uint32_t kernel;  // its index among the originals' kernels; UINT32_MAX: a copy
   uint32_t param;   // of the kernel, with `offset`: where the word is; UINT32_MAX: all
   uint32_t offset;
 };

@@ -42,7 +42,7 @@ const ReasonsOfCase kReasonsOfCases[] = {
     {"SetWhereAllIsHeld", "check_graph_left", {}, true},
     {"RewriteOrderBuffersAndReader",
      "rewrite_needs_proof",
-     {{"rewrite_order", 2}, {"rewrite_buffers", 4}, {"rewrite_reader", 8}},
+     {{"rewrite_order", 2}, {"rewrite_buffers", 4}, {"rewrite_reader", 6}},
      true},
     {"RewriteChanged", "rewrite_is_undone", {{"rewrite_changed", 4}}, true},
     {"RewritePriority", "replacements_keep_priorities", {{"rewrite_priority", 2}}, true},

@@ -22,6 +22,8 @@
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
   tests/engines/engines.py inductor        compiles what torch.compile makes in vLLM's default mode, for which no GPU is needed, and writes
                                            tests/engines/data/vllm.compiled and config/vllm/inductor_*.table
+  tests/engines/engines.py experts         compiles vLLM's and SGLang's products of tokens with the weights of their experts, for which no GPU
+                                           is needed, and writes tests/engines/data/ENGINE.experts and config/ENGINE/moe_gemm*.table
   tests/engines/engines.py attention       copies the cubins with sglang-kernel's decode attention out of its wheel, for tests/gpu/sglang_attention.py
   tests/engines/engines.py sampling        compiles FlashInfer's sampling from probabilities, and gets sgl-kernel's, with which
                                            tests/gpu/sampling.py compares ours
@@ -116,6 +118,13 @@ MODELS = (
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
 )
+# Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
+# the activation, experts that a token has, and all.
+EXPERTS = (("vllm", "0.25.0", "3.6.0"), ("vllm", "0.32.0", "3.7.1"), ("vllm", "0.33.0", "3.8.0"), ("sglang", "0.5.20", "3.7.1"),
+           ("sglang", "0.5.21", "3.7.1"), ("sglang", "0.5.22", "3.8.0"), ("sglang", "0.5.23", "3.8.0"))
+EXPERT_SIZES = "2048:768:8:128"  # Qwen3-30B-A3B
+EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
+EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1")
@@ -488,6 +497,62 @@ def inductor():
            for sizes, of in normed["norm_rope_query"] for order, query, key in orders])
 
 
+def compile_experts(engine, version, triton):
+    """The folder with the cubins, and its index. Of SGLang's tables of sizes that of the newest Triton, as SGLang takes it if its own has none."""
+    script, environment = HERE / "expert_kernels.py", BUILD / f"triton-{triton}"
+    made = BUILD / "experts" / f"{engine}-{version}-{hash_of(script.read_bytes(), EXPERT_SIZES.encode())}"
+    if not made.exists():
+        if not environment.exists():
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            subprocess.run([environment / "bin/pip", "install", "-q", f"triton=={triton}"], check=True)
+        made.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as folder, zipfile.ZipFile(wheel_of(engine, version)) as archive:
+            configs = max((name for name in archive.namelist() if name.endswith("/" + EXPERT_CONFIGS)),
+                          key=lambda name: [int(number) for number in re.findall(r"\d+", name.split("/")[-2])])
+            source, configs = (archive.extract(name, folder) for name in (EXPERT_SOURCES[engine], configs))
+            subprocess.run([environment / "bin/python", script, f"{folder}/new", source, configs, EXPERT_SIZES], check=True)
+            for old in made.parent.glob(f"{engine}-{version}-*"):
+                shutil.rmtree(old)
+            os.replace(f"{folder}/new", made)
+    return made, json.loads((made / "index.json").read_text())
+
+
+def experts():
+    """The code tells what no launch says: type, quantisation, and which expert's token is which row."""
+    kernels, codes = (collections.defaultdict(lambda: collections.defaultdict(dict)) for _ in range(2))
+    _, _, topk, number = EXPERT_SIZES.split(":")
+    for engine, version, triton in EXPERTS:
+        made, index = compile_experts(engine, version, triton)
+        out = subprocess.run([FIBSHIM, "inspect", "--json", *(made / one["file"] for one in index)], check=True, capture_output=True).stdout
+        for one, cubin in zip(index, json.loads(out)["files"], strict=True):
+            kernel, = cubin["kernels"]
+            params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+            kernels[engine][params, kernel["name"], cubin["code"]][f"{engine}-{version}"] = None
+            sizes = ",".join(str(param["size"]) for param in kernel["params"])
+            of = codes[engine][one["is_naive"], one["product"]].setdefault((sizes, one["block_size"], *one["arguments"]), {})
+            of.setdefault("codes", set()).add(cubin["code"])
+            of["version"] = version
+    for engine, of_engine in kernels.items():
+        lines = [f"{','.join(origin)} {' '.join(key)}" for key, origin in sorted(of_engine.items())]
+        (HERE / f"data/{engine}.experts").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(lines) + "\n")
+    for engine, of_engine in codes.items():
+        newest = [version for of, version, _ in EXPERTS if of == engine][-1]
+        for (is_naive, product), forms in of_engine.items():
+            named = {"n": "N", "k": "K", "length": "EM", "choices": "num_valid_tokens", "sorted": "sorted_token_ids_ptr", "expert_ids": "expert_ids_ptr",
+                     "used": "num_tokens_post_padded_ptr", **{f"stride_{of}": f"stride_{of}" for of in ("am", "be", "bn", "cm")}}
+            table = [f"# Made by `tests/engines/engines.py experts`: the codes of {engine} "
+                     f"{', '.join(version for of, version, _ in EXPERTS if of == engine)} for sm_90.",
+                     " ".join(["label params topk experts block_size weights", *named, "codes"])]
+            for (sizes, block, *arguments), of in forms.items():
+                at = lambda name: str(arguments.index(name)) if name in arguments else "-"
+                weights = f'"topk_weights":{{"arg":{at("topk_weights_ptr")},"dtype":"float32"}},' if product == "down" else "-"
+                label = "-" if of["version"] == newest else f"-{of['version']}"
+                table.append(" ".join([label, sizes, topk if product == "up" else "1", number, str(block), weights, *map(at, named.values()),
+                                       ",".join(f'"{code}"' for code in sorted(of["codes"]))]))
+            name = f"moe_gemm{'_each' if is_naive else ''}{'_weighted' if product == 'down' else ''}"
+            (HERE.parent.parent / f"config/{engine}/{name}.table").write_text("\n".join(table) + "\n")
+
+
 def cubins_of_fatbins(data):
     """Those for sm_90 and sm_90a that a library holds uncompressed."""
     at = data.find(FATBIN)
@@ -627,8 +692,8 @@ def compile_sglang(cubin, version):
 
 def everything(engine, is_verbose):
     read(engine)
-    for step, folder in ((cute, "flashinfer"), (decode, "flash_attention"), (inductor, "vllm")):
-        if engine not in (None, folder):
+    for step, *folders in ((cute, "flashinfer"), (decode, "flash_attention"), (inductor, "vllm"), (experts, "vllm", "sglang")):
+        if engine and engine not in folders:
             continue
         try:
             step()
@@ -639,7 +704,7 @@ def everything(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "inductor", "sampling", "attention", "sglang"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode", "inductor", "experts", "sampling", "attention", "sglang"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -655,6 +720,8 @@ def main():
         decode()
     elif args.what == "inductor":
         inductor()
+    elif args.what == "experts":
+        experts()
     elif args.what == "sampling":
         sampling()
     elif args.what == "attention":

@@ -42,6 +42,13 @@ for model, block_size, tokens, dtype in itertools.product(routing.MODELS, routin
     routing.keep(of_vllm, (model, block_size, tokens, dtype, "normal", True), 2.0, 3.0)
 if len(of_vllm.times) != 24 or any(dict(axes)["num_tokens"] > 64 for of_size in of_vllm.times.values() for axes in of_size):
     problems.append(f"routing: {sizes_of(of_vllm)}")
+products = names_of("expert_products.py")
+for engine, folder, count in ((products.Vllm, "vllm", 6), (products.Sglang, "sglang", 3)):
+    kept = KeptTimes(build / "config" / folder)
+    for part, tokens in itertools.product(products.PARTS, (1, 4, 5, 64, 65)):
+        products.keep(kept, engine.definition(part, tokens * products.TOPK), tokens, part, 2.0, 3.0)
+    if len(kept.times) != count or any(dict(axes)["num_choices"] > 512 for of_size in kept.times.values() for axes in of_size):
+        problems.append(f"products of experts, {folder}: {sizes_of(kept)}")
 rewrites = names_of("vllm_rewrites.py")
 for what, (kind, _) in rewrites.WHAT.items():
     for size, dtype in itertools.product(rewrites.sizes_of(kind, of_vllm), kind.dtypes):

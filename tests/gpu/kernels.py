@@ -608,19 +608,53 @@ def reference_of(folder, definition):
 
 
 def moe_routing(solution, dtype, experts, rows):
-    numbers, tokens = numbers_of(solution.definition), min(rows, 64)
+    numbers, tokens = numbers_of(solution.definition), rows if "_topk_" in solution.definition else min(rows, 64)
     draw = Draw(rows * 53 + experts, dtype)
     logits = draw.normal(tokens, experts, scale=2.0)
     expected = reference_of("sglang" if "_by_logit_" in solution.definition else "vllm", solution.definition)(logits)
     outputs = {name: torch.full_like(value, -7) for name, value in expected.items()}
-    solution.launch({"router_logits": logits, "cumsum": None, **outputs, "num_tokens": tokens, "block_size": numbers["b"],
-                     "division": numbers["n"], "renormalize": numbers["n"], "max_num_tokens_padded": len(outputs["sorted_token_ids"])})
+    solution.launch({"router_logits": logits, "cumsum": None, "is_padding": None, **outputs, "num_tokens": tokens, "block_size": numbers["b"],
+                     "division": numbers["n"], "renormalize": numbers["n"], "max_num_tokens_padded": len(outputs.get("sorted_token_ids", ()))})
     problems = [f"{name} is not what it should be" for name, value in expected.items()
                 if name != "topk_weights" and not torch.equal(outputs[name], value)]
     exact = torch.softmax(logits.double(), -1).gather(1, expected["topk_ids"].long())
     if numbers["n"]:
         exact = exact / exact.sum(-1, keepdim=True)
     return problems + wrong("topk_weights", outputs["topk_weights"], exact)
+
+
+def moe_gemm(solution, dtype, experts, rows):
+    numbers, is_sorted = numbers_of(solution.definition), "_each_" not in solution.definition
+    n, k, topk = numbers["n"], numbers["k"], numbers["t"]
+    tokens = min(rows, 64 if is_sorted else 4) * (8 // topk)
+    draw = Draw(rows * 61 + n, dtype)
+    x, weights = draw.normal(tokens, k), draw.normal(experts, n, k, scale=0.02)
+    chosen = torch.randint(0, experts, (tokens * topk,), generator=draw.generator, device="cuda")
+    product = torch.stack([weights[expert].double() @ x[i // topk].double() for i, expert in enumerate(chosen.tolist())])
+    choices = len(chosen)
+    outputs = {name: poisoned(choices, n, dtype) for name in ("gate_up", "output")}
+    given = {"hidden_states": x, "weights": weights, "expert_ids": chosen.int(), "num_choices": choices, "topk": topk, "N": n}
+    if is_sorted:
+        block, places, blocks = numbers["b"], [], []
+        for expert in chosen.unique().tolist():
+            of_expert = (chosen == expert).nonzero()[:, 0].tolist()
+            of_expert += [choices] * (-len(of_expert) % block)
+            places += of_expert
+            blocks += [expert] * (len(of_expert) // block)
+        as_ids = lambda values: torch.tensor(values, dtype=torch.int32, device="cuda")
+        given |= {"sorted_token_ids": as_ids(places), "expert_ids": as_ids(blocks), "num_tokens_post_pad": as_ids([len(places)]),
+                  "num_places": len(places), "block_size": block}
+    if "_weighted_" in solution.definition:
+        given["topk_weights"] = torch.rand(choices, generator=draw.generator, device="cuda")
+        product = product * given["topk_weights"].double().unsqueeze(1)
+    if "_silu_" not in solution.definition:
+        solution.launch({**given, "output": outputs["output"]})
+        return wrong("output", outputs["output"], product, noise=1e-5)
+    outputs["output"] = poisoned(choices, n // 2, dtype)
+    solution.launch({**given, **outputs})
+    gate, up = outputs["gate_up"].double().chunk(2, -1)
+    return (wrong("gate_up", outputs["gate_up"], product, noise=1e-5)
+            + wrong_rounded_twice("output", outputs["output"], (torch.nn.functional.silu(gate) * up).to(dtype)))
 
 
 def sampling(solution, dtype, width, rows):
@@ -667,7 +701,8 @@ FAMILIES = {
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
     "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store,
-    **dict.fromkeys(("moe_routing", "moe_routing_small", "moe_routing_by_logit"), moe_routing),
+    **dict.fromkeys(("moe_routing", "moe_routing_small", "moe_routing_by_logit", "moe_topk"), moe_routing),
+    **dict.fromkeys([f"moe_gemm{form}{kind}" for form in ("", "_each") for kind in ("", "_weighted", "_silu")], moe_gemm),
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",

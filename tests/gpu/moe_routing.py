@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM's routing of tokens to experts on the GPU: the kernels of a vLLM 0.25 or 0.33 wheel in captured graphs, alone, and as one under the shim.
 
-  tests/gpu/moe_routing.py BUILD KERNELS [--out FILE] [--keep FILE] [--no-times]
+  tests/gpu/moe_routing.py BUILD KERNELS [--experts N] [--block-size N] [--dtype NAME] [--out FILE] [--keep FILE] [--no-times]
 
 KERNELS is _moe_C_stable_libtorch.abi3.so of the wheel, a cubin or fatbin of it, or a folder of such. The kernels are launched by the
 driver, as vLLM's host code launches them. Each side is a process of its own and makes the same inputs. All bytes that the kernels
@@ -32,8 +32,9 @@ MODELS = ((8, 2, True), (64, 8, False), (128, 8, True), (256, 8, True))
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 MORE_TOKENS = (3, 33, 63)
 BLOCK_SIZES = (16, 32, 64)
-# As drawn; many alike; with what is no number; with an output that nobody keeps in the memory of a later one.
-KINDS = ("normal", "ties", "odd", "reused")
+# As drawn; many alike; with what is no number; with an output that nobody keeps in the memory of a later one; with tokens that are padding.
+KINDS = ("normal", "ties", "odd", "reused", "padded")
+ALONE = (1, 2, 8, 33, 64, 65, 512, 4096, 8192)  # tokens that are routed, and not sorted
 CHECKED_S = 6
 GUARD = 64  # elements before and behind each output
 POISON = 0x55555555
@@ -44,8 +45,8 @@ GATING = [POINTER] * 3 + [INT32, POINTER, POINTER] + [INT32] * 3 + [BOOL, POINTE
 ALIGN = [POINTER] * 5 + [INT32] * 4 + [SIZE, POINTER, INT32, INT32, BOOL]
 SORT = [POINTER] * 4 + [SIZE] + [INT32] * 3 + [BOOL]
 ALIGN_SMALL = [POINTER] * 5 + [INT32] * 2 + [SIZE, INT32, INT32, BOOL]
-# Since 0.33: a factor and a mask of the routing, and where the choices stand; their values here.
-FACTOR_AND_MASK, SCATTER = ([ctypes.c_double, POINTER], [1.0, None]), ([POINTER], [None])
+# Since 0.33: a factor and a mask of the routing, and where the choices stand.
+FACTOR_AND_MASK, SCATTER = [ctypes.c_double, POINTER], ([POINTER], [None])
 
 
 def images_of(path):
@@ -107,9 +108,9 @@ class Wheel:
             function = older or self.find(symbol + suffix)
             if not function:
                 raise RuntimeError(f"no {symbol}")
-            self.kernels[symbol] = (WheelKernel(function, types), []) if older else (WheelKernel(function, types + more_types), more)
-        kernel, more = self.kernels[symbol]
-        kernel.launch(grid, block, values + more, shared_mem)
+            self.kernels[symbol] = WheelKernel(function, types if older else types + more_types)
+        kernel = self.kernels[symbol]
+        kernel.launch(grid, block, values + newer[1][1][:len(kernel.types) - len(types)], shared_mem)
 
 
 class Case:
@@ -126,6 +127,7 @@ class Case:
             logits[1::4, 3] = float("inf")
             logits[2::4, ::2] = -float("inf")
         self.logits = logits.to(dtype)
+        self.mask = (torch.rand(tokens, generator=generator, device="cuda") < 0.4).contiguous() if kind == "padded" else None
         self.padded = padded_of(self.choices, self.experts, block_size)
         self.lengths = {"weights": self.choices, "ids": self.choices, "indices": self.choices, "sorted": self.padded,
                         "expert_ids": -(-self.padded // block_size), "total": 1}
@@ -147,16 +149,19 @@ class Case:
     def at(self, name):
         return self.memory[name].data_ptr() + GUARD * 4
 
-    def run(self):
+    def choose(self):
         is_bf16 = self.logits.dtype == torch.bfloat16
         held = 8 if is_bf16 else max(4, self.experts // 32)  # logits of a thread
         warps = -(-self.tokens // (32 * held // self.experts))
         symbol = (f"_ZN4vllm3moe10topkGatingILi{held}ELi{self.experts}ELi4ELi16ELi32Ei{'13__nv_bfloat16' if is_bf16 else 'f'}"
                   "LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf")
         self.wheel.launch(
-            symbol, GATING, ("dS8_" if is_bf16 else "dS7_", FACTOR_AND_MASK), (-(-warps // 4), 1, 1), (32, 4, 1),
+            symbol, GATING, ("dS8_" if is_bf16 else "dS7_", (FACTOR_AND_MASK, [1.0, None if self.mask is None else self.mask.data_ptr()])), (-(-warps // 4), 1, 1), (32, 4, 1),
             [self.logits.data_ptr(), None, self.at("weights"), self.tokens, self.at("ids"), self.at("indices"), self.topk, 0,
              self.experts, self.renormalize, None])
+
+    def run(self):
+        self.choose()
         outputs = [self.at(name) for name in ("ids", "sorted", "expert_ids", "total")]
         if self.is_small():
             threads = max(self.experts, 32)
@@ -194,22 +199,22 @@ class Case:
 
     def error(self):
         scores = torch.softmax(self.logits.double(), -1).nan_to_num(0.0)
-        chosen = self.part("ids").view(self.tokens, self.topk).long().clamp(0, self.experts - 1)
-        exact = scores.gather(1, chosen)
+        ids = self.part("ids").view(self.tokens, self.topk).long()
+        exact = scores.gather(1, ids.clamp(0, self.experts - 1))
         if self.renormalize:
             total = exact.sum(-1, keepdim=True)
             exact = exact / torch.where(total > 0, total, 1.0)
         weights = self.part("weights").view(torch.float32).view(self.tokens, self.topk)
-        return (weights.double() - exact).abs().mean().item()
+        return (weights.double() - exact)[ids[:, 0] >= 0].abs().sum().item()
 
     def moved_bytes(self):
         return 4 * sum(self.lengths.values())
 
 
-def keys(has_times):
+def keys(args):
     """(model, block size, tokens, dtype, kind, whether it is timed)"""
-    for model, block_size, dtype, kind in itertools.product(MODELS, BLOCK_SIZES, ("bfloat16", "float32"), KINDS):
-        is_timed = has_times and kind == "normal"
+    for model, block_size, dtype, kind in itertools.product(args.models, args.block_sizes, args.dtypes, KINDS):
+        is_timed = args.times and kind == "normal"
         for tokens in sorted(TOKENS + MORE_TOKENS):
             yield model, block_size, tokens, dtype, kind, is_timed and tokens in TOKENS
 
@@ -241,7 +246,7 @@ def child(args):
     for _ in range(20):
         warm @ warm
     found, chains = {}, {}
-    for key in keys(args.times):
+    for key in keys(args):
         model, block_size, tokens, dtype, kind, is_timed = key
         case = Case(wheel, model, block_size, tokens, getattr(torch, dtype), kind)
         case.run()
@@ -260,14 +265,22 @@ def child(args):
         chains[model[0]] = chains.get(model[0], 0) + 1 + (nodes_for(case.moved_bytes()) if is_timed else 0)
         found[key] = {"error": case.error(), "us": us, "bytes": case.outputs()}
         del graph
-    torch.save({"found": found, "chains": chains}, args.child)
+    routed = {}
+    for model, tokens, dtype, kind in itertools.product([model for model in args.models if model[0] > 8], ALONE, args.dtypes, KINDS):
+        case = Case(wheel, model, args.block_sizes[0], tokens, getattr(torch, dtype), kind)
+        case.poison()
+        case.choose()
+        torch.cuda.synchronize()
+        us = graph_us(case.choose, case.moved_bytes()) if args.times and kind == "normal" else None
+        routed[model, tokens, dtype, kind] = {"us": us, "bytes": {name: case.memory[name].cpu() for name in ("weights", "ids", "indices")}}
+    torch.save({"found": found, "chains": chains, "routed": routed}, args.child)
 
 
 def side(args, environment):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "out.pt")
         subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", file,
-                        *([] if args.times else ["--no-times"])], check=True,
+                        *args.chosen, *([] if args.times else ["--no-times"])], check=True,
                        env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
         return torch.load(file), read_counts(folder)
 
@@ -298,12 +311,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("kernels", type=pathlib.Path)
+    parser.add_argument("--experts", type=int, help="only this model's number of them")
+    parser.add_argument("--block-size", type=int)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--checked", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.models = [model for model in MODELS if args.experts in (None, model[0])]
+    args.block_sizes = [args.block_size] if args.block_size else BLOCK_SIZES
+    args.dtypes = [args.dtype] if args.dtype else ("bfloat16", "float32")
+    args.chosen = [word for name in ("experts", "block_size", "dtype") if getattr(args, name) for word in
+                   (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
     if args.child:
         return child(args)
     report = Report("moe_routing")
@@ -318,9 +339,22 @@ def main():
     wanted = {"hit": sum(chains.values()), "absorbed": sum(count * (1 if experts <= 64 else 2) for experts, count in chains.items())}
     report.check("every chain in a graph is one launch",
                  [f"{found(outcome)} nodes are {outcome}, not {count}" for outcome, count in wanted.items() if found(outcome) != count] +
-                 [f"{key}: {count}" for key, count in counts.items() if key[1] not in ("hit", "absorbed")])
+                 [f"{key}: {count}" for key, count in counts.items() if key[0].startswith("moe_routing") and key[1] not in ("hit", "absorbed")])
     table, kept = {}, KeptTimes(build / "config/vllm")
-    for experts, dtype in itertools.product((model[0] for model in MODELS), ("bfloat16", "float32")):
+    for (model, tokens, dtype, kind), mine in as_one["routed"].items():
+        (experts, topk, renormalize), his = model, alone["routed"][model, tokens, dtype, kind]
+        name = f"{experts} experts, {tokens} tokens, {dtype}, {kind}, not sorted"
+        problems = [f"{(mine['bytes'][part] != value).sum().item()} {part} differ" for part, value in his["bytes"].items()
+                    if not torch.equal(mine["bytes"][part], value)]
+        if mine["us"] is not None:
+            name += f": {mine['us']:.2f} us, vLLM's {his['us']:.2f}"
+            kept.add(f"moe_topk_e{experts}_k{topk}_n{int(renormalize)}{'_fp32' if dtype == 'float32' else ''}", "vLLM", mine["us"], his["us"],
+                     num_tokens=tokens)
+            problems += ["slower"] if mine["us"] > NOISE * his["us"] else []
+        report.check(name, problems)
+    report.check("routing alone is ours", [] if any(definition.startswith("moe_topk") and outcome == "hit" for definition, outcome in counts)
+                 else ["no hit"])
+    for experts, dtype in itertools.product((model[0] for model in args.models), args.dtypes):
         own = {key: (alone["found"][key], as_one["found"][key]) for key in as_one["found"] if key[0][0] == experts and key[3] == dtype}
         report.check(f"{experts} experts, {dtype}: the same bytes",
                      [f"{name_of(key)}: {name} has {(mine['bytes'][name] != value).sum().item()} other elements"

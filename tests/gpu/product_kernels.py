@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every kernel of kernels/gemm and kernels/gemm_wide that can serve a product, beside cuBLAS's: what config/shared/gemm_wide/rows.table
-and config/shared/gemm/few_rows.table are made from.
+"""Every kernel of kernels/gemm and kernels/gemm_wide that can serve a product, beside cuBLAS's: what rows.table and bf16_rows.table of
+config/shared/gemm_wide, and few_rows.table and bf16_few_rows.table of config/shared/gemm, are made from.
 
   tests/gpu/product_kernels.py BUILD [--shapes "N,K N,K..."] [--rows M,M...]
 
@@ -50,7 +50,7 @@ def kernels_of(source, pattern):
 
 def all_kernels(root):
     known = {}
-    for name, warps, columns, cluster, stages in kernels_of(root / "kernels/gemm/gemm.cu", r"FIBSHIM_KERNELS\((gemm_k\w+), ([\d, ]+)\)"):
+    for name, warps, columns, cluster, stages in kernels_of(root / "kernels/gemm/gemm.cu", r"FIBSHIM_KERNELS(?:_OF_BF16)?\((gemm_k\w+), ([\d, ]+)\)"):
         shared_mem = warps * stages * 2048 + 2 * warps * 512 + (2080 if cluster > 1 else 0)
         known[name] = Kernel(name, 8, None, cluster, warps * 32, shared_mem, warps * columns * cluster)
     pattern = r"FIBSHIM_KERNELS(?:_OF_ALL)?\((gemm_wide_\w+), ([\d, ]+)\)"
@@ -73,7 +73,7 @@ def main():
     modules = {family: Kernels(args.build / f"kernels/{family}/{family}.sm_90.cubin") for family in ("gemm", "gemm_wide")}
     reading = Kernels(args.build / "tests/data/reading_kernels.fatbin")
     if not args.shapes:
-        lines = (root / "config/shared/gemm/sizes.table").read_text().splitlines()
+        lines = [line for table in ("sizes", "bf16_sizes") for line in (root / f"config/shared/gemm/{table}.table").read_text().splitlines()]
         args.shapes = [tuple(map(int, line.split()[:2])) for line in lines if line[:1].isdigit()]
     pool = torch.empty(max(WEIGHTS // 2, 2 * max(n * k for n, k in args.shapes)), device="cuda", dtype=torch.bfloat16).normal_(0, 0.02)
     nothing, sink = torch.zeros(1, device="cuda"), torch.zeros(512, device="cuda")

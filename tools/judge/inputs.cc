@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <regex>
@@ -114,6 +115,65 @@ Result<void> fill_slots(const InputRequest& request, bool has_pages, Random* ran
   return {};
 }
 
+// Choices of experts, sorted by these: each expert's choices are padded to whole blocks.
+struct SortedChoices {
+  std::vector<int64_t> places;
+  std::vector<int64_t> experts;  // of each block
+  int64_t padding;               // the number of all choices
+};
+
+// Every third choice is of one expert, which so has several blocks. With more than two blocks the
+// last is of an expert that another rank has (-1).
+Result<SortedChoices> sort_choices(const InputRequest& request) {
+  const auto axis = [&](const char* name) -> Result<int64_t> {
+    const auto found = request.axes.find(name);
+    if (found != request.axes.end() && found->second > 0) return found->second;
+    return fail(ErrorCode::invalid_value, std::string("\"sorted_token_ids\" needs the axis \"") +
+                                              name + "\", which the definition lacks");
+  };
+  const int64_t choices = FIBSHIM_TRY(axis("num_choices"));
+  const int64_t experts = FIBSHIM_TRY(axis("num_experts"));
+  const int64_t block = FIBSHIM_TRY(axis("block_size"));
+  Random random(static_cast<uint64_t>(choices * kInputProfiles + request.run));
+  std::uniform_int_distribution<int64_t> draw(0, experts - 1);
+  const int64_t popular = draw(random);
+  std::map<int64_t, std::vector<int64_t>> of_expert;
+  for (int64_t i = 0; i < choices; ++i) {
+    of_expert[i % 3 == 0 ? popular : draw(random)].push_back(i);
+  }
+  SortedChoices sorted{{}, {}, choices};
+  for (auto& [expert, of] : of_expert) {
+    of.resize((of.size() + block - 1) / block * block, choices);
+    sorted.places.insert(sorted.places.end(), of.begin(), of.end());
+    sorted.experts.insert(sorted.experts.end(), of.size() / block, expert);
+  }
+  if (sorted.experts.size() > 2) sorted.experts.back() = -1;
+  return sorted;
+}
+
+Result<void> fill_sorted_choices(const InputRequest& request, std::string_view name,
+                                 Tensor* tensor) {
+  const SortedChoices sorted = FIBSHIM_TRY(sort_choices(request));
+  if (name == "num_tokens_post_pad") {
+    tensor->set(0, static_cast<double>(sorted.places.size()));
+    return {};
+  }
+  const bool is_places = name == "sorted_token_ids";
+  const std::vector<int64_t>& values = is_places ? sorted.places : sorted.experts;
+  if (static_cast<size_t>(tensor->count()) < values.size()) {
+    return fail(ErrorCode::invalid_value, "\"" + std::string(name) + "\" has " +
+                                              std::to_string(tensor->count()) +
+                                              " elements, too few for the choices in blocks: " +
+                                              std::to_string(values.size()) + " are needed");
+  }
+  for (int64_t i = 0; i < tensor->count(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t behind = is_places ? sorted.padding : -1;
+    tensor->set(i, static_cast<double>(at < values.size() ? values[at] : behind));
+  }
+  return {};
+}
+
 // Where each sequence's rows begin. A sequence has one row; every fifth has none.
 void fill_first_rows(Tensor* tensor) {
   int64_t row = 0;
@@ -155,6 +215,10 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   };
   if (is_one_of(name, {"slot_mapping", "slots"})) {
     return fill_slots(request, name == "slot_mapping", random, tensor);
+  }
+  if (request.definition.find_argument("sorted_token_ids") != nullptr &&
+      is_one_of(name, {"sorted_token_ids", "expert_ids", "num_tokens_post_pad"})) {
+    return fill_sorted_choices(request, name, tensor);
   }
   if (name == "first_rows") {
     fill_first_rows(tensor);

@@ -41,6 +41,7 @@ constexpr char kAlignBuckets[] = "_Z27moe_align_block_size_kernelIiEvPKT_PiS3_S3
 constexpr char kSortBuckets[] = "_Z35count_and_sort_expert_tokens_kernelIiEvPKT_PiS3_mb";
 
 constexpr char kRoutingByLogit[] = "moe_routing_by_logit_e128_k8_bf16";
+constexpr char kTopk[] = "moe_topk_e128_k8_bf16";
 constexpr char kRouting[] = "moe_routing_e128_k8_bf16";
 constexpr char kSmallRouting[] = "moe_routing_small_e8_k2_bf16";
 
@@ -215,8 +216,8 @@ GPU_CASE(rewrite_of_vllm_routing) {
   state({}, {.hit = 4, .absorbed = 7});
 }
 
-// The weights are multiplied by the reciprocal of their sum. With a factor of them, tokens that are padding, or where each
-// choice stands, the kernels run as they are.
+// The weights are multiplied by the reciprocal of their sum, and tokens that are padding are told. With a factor, or where each
+// choice stands, they stay several kernels; the first is one of ours if the factor is 1.
 GPU_CASE(rewrite_of_vllm_routing_scaled) {
   const auto division_of = [](const char* name, int offset) {
     return param_at<int32_t>(last_launch(name), offset);
@@ -234,14 +235,17 @@ GPU_CASE(rewrite_of_vllm_routing_scaled) {
     run_captured(gpu, [&] { each.all_scaled(1, each.at(9), 0); });
     run_captured(gpu, [&] { each.all_scaled(1, 0, each.at(9)); });
   }
-  EXPECT_EQUAL(1, ran(kRouting));
-  EXPECT_EQUAL(1, ran(kSmallRouting));
-  EXPECT_EQUAL(3, ran(kScatterSort));
-  EXPECT_EQUAL(3, ran(kScatterAlignSmall));
-  state({}, {.hit = 2, .untracked = 15, .absorbed = 3});
+  EXPECT_EQUAL(2, ran(kRouting));
+  EXPECT_EQUAL(2, ran(kSmallRouting));
+  CHECK(param_at<CUdeviceptr>(last_launch(kRouting), 80) == layer.at(9));
+  CHECK(param_at<CUdeviceptr>(last_launch(kSmallRouting), 72) == small.at(9));
+  EXPECT_EQUAL(1, ran(kTopk));
+  EXPECT_EQUAL(2, ran(kScatterSort));
+  EXPECT_EQUAL(2, ran(kScatterAlignSmall));
+  state({}, {.hit = 5, .no_solution = 1, .where = 2, .untracked = 6, .absorbed = 6});
 }
 
-// One of them is of other choices, or does something else, or they are too many: as they are.
+// One of them is of other choices, or does something else, or they are too many: several kernels, of which the first is ours.
 GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
   const Layer layer(gpu);
   run_captured(gpu, [&] {
@@ -285,9 +289,16 @@ GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
   small.threads = 320;  // which sort in another order
   run_captured(gpu, [&] { small.all(); });
   EXPECT_EQUAL(0, ran(kRouting) + ran(kSmallRouting));
-  EXPECT_EQUAL(8, ran(kGatingOf128));
+  EXPECT_EQUAL(1, ran(kGatingOf128));
+  EXPECT_EQUAL(7, ran(kTopk));
+  const SimcudaLaunch last = last_launch(kTopk);
+  const CUdeviceptr given[] = {many.logits, many.weights, many.ids, many.indices};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int32_t sizes[] = {65, 1, 0, 0};
+  CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+  EXPECT_EQUAL(17, last.grid[0]);
   EXPECT_EQUAL(8, ran(kSort));
-  state({}, {.where = 3, .untracked = 24});
+  state({}, {.hit = 7, .no_solution = 1, .where = 3, .untracked = 16});
 }
 
 // Nobody keeps token_expert_indices: what the later kernels write may lie there. Elsewhere it may not.
@@ -306,7 +317,7 @@ GPU_CASE(rewrite_of_vllm_routing_reuses_memory) {
   run_with(&Layer::expert_ids, layer.weights);
   EXPECT_EQUAL(3, ran(kRouting));
   EXPECT_EQUAL(2, ran(kSort));
-  state({}, {.hit = 3, .graph = 6, .absorbed = 6});
+  state({}, {.hit = 5, .graph = 4, .absorbed = 6});
 }
 
 // Each launch is to be checked. Where vLLM's kernels leave an order open, all else that they write is compared.

@@ -415,6 +415,53 @@ TEST(Inputs, EachFifthSequenceHasNoRows) {
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(data.tensors.at("first_rows").at(i), rows[i]) << i;
 }
 
+TEST(Inputs, ChoicesAreSortedByTheirExperts) {
+  const auto definition_with = [](std::vector<std::string> places) {
+    return definition_of(
+        "experts", {},
+        {{"sorted_token_ids", false, dtype_index("int32"), false, std::move(places), ""},
+         {"expert_ids", false, dtype_index("int32"), false, {"blocks"}, ""},
+         {"num_tokens_post_pad", false, dtype_index("int32"), false, {"one"}, ""}});
+  };
+  AxisValues axes = {{"num_choices", 40}, {"num_experts", 8}, {"block_size", 4},
+                     {"places", 64},      {"blocks", 16},     {"one", 1}};
+  CaseData data;
+  ASSERT_TRUE(make_inputs({definition_with({"places"}), "", axes, 1, {}}, &data));
+  const Tensor& sorted = data.tensors.at("sorted_token_ids");
+  const Tensor& experts = data.tensors.at("expert_ids");
+  const auto used = static_cast<int64_t>(data.tensors.at("num_tokens_post_pad").at(0));
+  ASSERT_EQ(used % 4, 0);
+  std::set<int> seen;
+  std::set<double> popular;  // the expert of every third choice
+  for (int64_t i = 0; i < 64; ++i) {
+    const int choice = static_cast<int>(sorted.at(i));
+    if (choice == 40) continue;  // padding
+    EXPECT_TRUE(seen.insert(choice).second) << i;
+    EXPECT_LT(i, used);
+    if (choice % 3 == 0) popular.insert(experts.at(i / 4));
+  }
+  popular.erase(-1);  // the last block, if it is that expert's
+  EXPECT_EQ(popular.size(), 1u);
+  EXPECT_EQ(seen.size(), 40u);
+  for (int64_t i = 1; i < 16; ++i) {
+    const bool is_last = i + 1 >= used / 4;
+    if (is_last) {
+      EXPECT_EQ(experts.at(i), -1) << i;
+    } else {
+      EXPECT_GE(experts.at(i), experts.at(i - 1)) << i;
+    }
+  }
+  CaseData none;
+  axes["places"] = 36;
+  const auto few = make_inputs({definition_with({"places"}), "", axes, 1, {}}, &none);
+  ASSERT_FALSE(few);
+  EXPECT_CONTAINS(few.error().message, "too few for the choices in blocks");
+  axes.erase("num_experts");
+  const auto lost = make_inputs({definition_with({"places"}), "", axes, 1, {}}, &none);
+  ASSERT_FALSE(lost);
+  EXPECT_CONTAINS(lost.error().message, "needs the axis \"num_experts\"");
+}
+
 TEST(Inputs, NoTwoTokensShareASlot) {
   const auto definition_with = [](const char* cache, const char* name = "slot_mapping") {
     return definition_of("append", {{"n", false, 0}, {"pages", false, 0}, {"size", true, 4}},
