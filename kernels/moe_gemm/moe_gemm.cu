@@ -11,8 +11,8 @@
 //                                  expert of each
 //
 // N is a multiple of 16. `sorted` holds the choices by their experts, padded with the number of
-// choices to blocks of `block_size`, a multiple of 8, and `experts` the expert of each block; -1
-// makes C zero. Tiles of 16 rows of B, of all experts, are divided among the blocks.
+// choices to blocks of `block_size`, a multiple of 8, and `experts` the expert of each block; of -1
+// the product is zero. Tiles of 16 rows of B, of all experts, are divided among the blocks.
 #include "few_rows.cuh"
 
 namespace fibshim {

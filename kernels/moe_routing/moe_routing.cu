@@ -17,7 +17,7 @@
 // grid = 1, block = 256 threads for 8 experts, else 1024.
 //
 // moe_topk_e128_k8_bf16, ...  the first of vLLM's kernels alone, for any number of tokens; grid =
-//                             tokens / 4, block = 128
+//                             tokens / 4, rounded up, block = 128
 #include <type_traits>
 
 #include "vector.cuh"

@@ -124,7 +124,8 @@ class Search {
 void describe_holder(const Block<NodeParams>& params, const AddressHolder& holder,
                      char (&out)[kMostOfHolder]) {
   if (holder.kernel == UINT32_MAX) {
-    (void)snprintf(out, sizeof out, "a copy");
+    (void)snprintf(out, sizeof out,
+                   holder.begin == holder.end ? "a node that is no kernel" : "a copy");
     return;
   }
   const NodeParams& kernel = params[holder.kernel];

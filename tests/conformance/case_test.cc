@@ -37,6 +37,8 @@ const Environment kSglang = {{"FIBSHIM_CONFIG", build_dir() + "/config/sglang"},
 // Its codes are not asked for.
 const Environment kSglangRouting = {{"FIBSHIM_CONFIG", conform_path("sglang_config")},
                                     {"SIMCUDA_LOG", ""}};
+const Environment kVllmExperts = {{"FIBSHIM_CONFIG", conform_path("vllm_config")},
+                                  {"SIMCUDA_LOG", ""}};
 const Environment kVllmAndCublas = {
     {"FIBSHIM_CONFIG", conform_path("vllm_config") + ":" + build_dir() + "/config/cublas"},
     {"SIMCUDA_LOG", ""}};
@@ -198,6 +200,12 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      kVllmAndCublas},
+    {"ProductsOfVllmExperts", {"products_of_vllm_experts"}, 0, kAsksWhatRan, kVllmExperts},
+    {"ProductsOfVllmExpertsNeedTheirTies",
+     {"products_of_vllm_experts_need_their_ties"},
+     0,
+     kAsksWhatRan,
+     kVllmExperts},
     {"RewriteOfVllmRouting", {"rewrite_of_vllm_routing"}, 0, kAsksWhatRan, kVllm},
     {"RewriteOfVllmRoutingScaled", {"rewrite_of_vllm_routing_scaled"}, 0, kAsksWhatRan, kVllm},
     {"RewriteOfVllmRoutingNeedsItsTies",

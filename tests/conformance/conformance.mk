@@ -38,7 +38,8 @@ $(CONFORM)/config $(CONFORM)/graphs_config: $(CONFORM)/%: config/expand.sh $(she
 	$(call say,CONFIG,$@)
 	$(Q)config/expand.sh tests/conformance/$* tests/conformance $(CONFORM)/kernels $@
 
-# The folder for vLLM, whose norms by torch.compile are told apart by their numbers instead of their codes.
+# The folder for vLLM, whose norms by torch.compile are told apart by their numbers instead of their codes, and products of experts by
+# their parameters.
 $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	$(call say,CONFIG,$@)
 	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
@@ -47,6 +48,7 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	    $@.new/patterns/vllm-*-$$kind-h4096.json; \
 	  number=$$((number + 1)); \
 	done
+	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json
 	$(Q)mv $@.new $@
 
 # The folder for SGLang, whose kernels by Triton are not told apart by their codes.

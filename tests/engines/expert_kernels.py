@@ -2,7 +2,7 @@
 
   expert_kernels.py OUT SOURCE CONFIGS HIDDEN:WIDTH:TOPK:EXPERTS
 
-For the Triton that runs it. SOURCE is the engine's file with `fused_moe_kernel`, CONFIGS its JSON of block sizes by numbers of tokens. Compiled with the arguments that the engine gives of 1 to 64 tokens: whether a size is a multiple of 16, is 1, or is
+For the Triton that runs it. SOURCE is the engine's file with `fused_moe_kernel`, CONFIGS its JSON of block sizes by numbers of tokens. Compiled with the arguments that the engine gives of 1 to 64 tokens: which sizes are multiples of 16, are 1, or are
 none at all, is compiled in. OUT/index.json says which cubin is what, and which of the function's arguments its parameters are.
 """
 import importlib.util

@@ -46,7 +46,7 @@ products = names_of("expert_products.py")
 for engine, folder, count in ((products.Vllm, "vllm", 6), (products.Sglang, "sglang", 3)):
     kept = KeptTimes(build / "config" / folder)
     for part, tokens in itertools.product(products.PARTS, (1, 4, 5, 64, 65)):
-        products.keep(kept, engine.definition(part, tokens * products.TOPK), tokens, part, 2.0, 3.0)
+        products.keep(kept, engine.definition(part, tokens * products.TOPK), engine.buckets, tokens, part, 2.0, 3.0)
     if len(kept.times) != count or any(dict(axes)["num_choices"] > 512 for of_size in kept.times.values() for axes in of_size):
         problems.append(f"products of experts, {folder}: {sizes_of(kept)}")
 rewrites = names_of("vllm_rewrites.py")

@@ -653,8 +653,10 @@ def moe_gemm(solution, dtype, experts, rows):
     outputs["output"] = poisoned(choices, n // 2, dtype)
     solution.launch({**given, **outputs})
     gate, up = outputs["gate_up"].double().chunk(2, -1)
-    return (wrong("gate_up", outputs["gate_up"], product, noise=1e-5)
-            + wrong_rounded_twice("output", outputs["output"], (torch.nn.functional.silu(gate) * up).to(dtype)))
+    active = torch.nn.functional.silu(gate)
+    if "_vllm_" in solution.kernel_name:
+        active = active.to(dtype).double()
+    return wrong("gate_up", outputs["gate_up"], product, noise=1e-5) + wrong_rounded_twice("output", outputs["output"], (active * up).to(dtype))
 
 
 def sampling(solution, dtype, width, rows):

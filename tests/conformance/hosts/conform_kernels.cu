@@ -76,6 +76,10 @@ extern "C" __global__ void triton_poi_fused_6(const void*, const void*, const vo
                                               const void*, void*, void*, int, void*, void*) {}
 extern "C" __global__ void triton_per_fused_cat_4(const void*, const void*, const void*,
                                                   const void*, void*, int, int, void*, void*) {}
+// vLLM's products of choices that are not sorted; those of sorted ones are in the first image.
+extern "C" __global__ void fused_moe_kernel(const void*, const void*, void*, const int*, const int*,
+                                            int, int, int, int, int, int, int, int, int, int, int,
+                                            int, int, int, int, void*, void*) {}
 // SGLang's routing of one token; that of several is in the first image.
 extern "C" __global__ void _router_triton_kernel(const void*, const void*, float*, int*, int*,
                                                  float, float, int, int, int, int, int, int, int,
@@ -305,6 +309,10 @@ extern "C" __global__ void COUNT_AND_SORT_SCATTER(const int*, int*, int*, int*, 
                                                   int, bool, int*) {}
 extern "C" __global__ void ALIGN_SMALL_BATCH_SCATTER(const int*, int*, int*, int*, int*, int, int,
                                                      size_t, int, int, bool, int*) {}
+
+extern "C" __global__ void fused_moe_kernel(const void*, const void*, void*, const int*, const int*,
+                                            const int*, int, int, int, int, int, int, int, int, int,
+                                            int, int, int, int, int, int, void*, void*) {}
 
 // SGLang's, of 128 experts, and what sorts few choices or many.
 extern "C" __global__ void _router_triton_kernel(const void*, const void*, float*, int*, int*, int,
