@@ -120,8 +120,9 @@ MODELS = (
 )
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
 # the activation, experts that a token has, and all.
-EXPERTS = (("vllm", "0.25.0", "3.6.0"), ("vllm", "0.32.0", "3.7.1"), ("vllm", "0.33.0", "3.8.0"), ("sglang", "0.5.20", "3.7.1"),
-           ("sglang", "0.5.21", "3.7.1"), ("sglang", "0.5.22", "3.8.0"), ("sglang", "0.5.23", "3.8.0"))
+EXPERTS = (*(("vllm", version, "3.6.0") for version in ("0.20.2", "0.22.1", "0.24.0", "0.25.0", "0.26.0")),
+           *(("vllm", version, "3.7.1") for version in ("0.28.0", "0.30.0", "0.31.0", "0.32.0")), ("vllm", "0.33.0", "3.8.0"),
+           ("sglang", "0.5.20", "3.7.1"), ("sglang", "0.5.21", "3.7.1"), ("sglang", "0.5.22", "3.8.0"), ("sglang", "0.5.23", "3.8.0"))
 EXPERT_SIZES = "2048:768:8:128"  # Qwen3-30B-A3B
 EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
