@@ -21,10 +21,10 @@ class RecordTensors : public Record {
  protected:
   std::string dataset() const { return folder_ + "/dataset"; }
 
-  Dataset keep(const std::vector<std::string>& engine,
-               const std::vector<std::string>& options = {}) const {
+  Dataset keep(const std::vector<std::string>& engine, const std::vector<std::string>& options = {},
+               const std::string& config = pytorch_config()) const {
     fs::remove_all(dataset());
-    std::vector<std::string> all = {"-c", pytorch_config(), "--tensors", dataset()};
+    std::vector<std::string> all = {"-c", config, "--tensors", dataset()};
     all.insert(all.end(), options.begin(), options.end());
     const Recorded run = record_engine(engine, all);
     EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
@@ -103,6 +103,27 @@ TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
                                        environment()))
                       .out,
                   "2 cases: 2 passed");
+}
+
+// A null pointer of the host's leads with a shift to an input, and to the output.
+TEST_F(RecordTensors, FollowsShiftsToTensors) {
+  const auto bytes_of = [&](const Dataset& kept) {
+    const nlohmann::json& record = kept.records.at(0);
+    return std::pair(tensor(record["workload"]["inputs"]["hidden_states"]),
+                     tensor(record["fibshim"]["outputs"]["output"]));
+  };
+  const auto plain = bytes_of(keep({"--launches=5", "--rows=3"}));
+  const std::string config = copy_of_pytorch_config();
+  const auto pattern = find_file(config, "torch-rms-norm-bf16.json");
+  edit_file(pattern, R"("hidden_states": {"arg": 2, "dtype": "bfloat16"})",
+            R"("from": {"arg": 2, "type": "int64"},
+    "hidden_states": {"arg": 4, "dtype": "bfloat16", "shift": "from"})");
+  edit_file(pattern, R"("output": {"arg": 7, "dtype": "bfloat16"})",
+            R"("to": {"arg": 7, "type": "int64"},
+    "output": {"arg": 4, "dtype": "bfloat16", "shift": "to"})");
+  const Dataset shifted = keep({"--launches=5", "--rows=3"}, {}, config);
+  ASSERT_EQ(shifted.records.size(), 1u) << shifted.err;
+  EXPECT_EQ(bytes_of(shifted), plain);
 }
 
 // What the original is off from the reference, doubled, is what verify and shadow checks tolerate from then on.
