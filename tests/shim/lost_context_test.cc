@@ -45,14 +45,21 @@ TEST(LostContext, NamesTheReplacementsThatRan) {
   EXPECT_CONTAINS(run.messages()[2], "compute-sanitizer or CUDA_LAUNCH_BLOCKING=1");
 }
 
+// The engine ends at its first error. That may be what a wait returns, which is no hook, before a
+// launch has returned it: then nothing is reported, and it is run again.
 TEST(LostContext, IsReportedOnceHoweverManyCallsFail) {
   for (const char* on_error : {"fail", "fallback"}) {
-    const EngineRun run =
-        exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=20", "--threads=4"},
-                            {{"FIBSHIM_ON_ERROR", on_error}}));
-    EXPECT_EQ(lines_with(run, "is lost"), 1) << run.process.err;
-    // Later launches fail, too, but are not reported as failures of their solution.
-    EXPECT_EQ(lines_with(run, "the launch of its solution"), 0) << run.process.err;
+    int reported = 0;
+    for (int attempt = 0; attempt < 20 && reported == 0; ++attempt) {
+      const EngineRun run =
+          exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=20", "--threads=4"},
+                              {{"FIBSHIM_ON_ERROR", on_error}}));
+      reported = lines_with(run, "is lost");
+      EXPECT_LE(reported, 1) << run.process.err;
+      // Later launches fail, too, but are not reported as failures of their solution.
+      EXPECT_EQ(lines_with(run, "the launch of its solution"), 0) << run.process.err;
+    }
+    EXPECT_EQ(reported, 1) << on_error;
   }
 }
 
