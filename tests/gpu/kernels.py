@@ -613,7 +613,7 @@ def moe_routing(solution, dtype, experts, rows):
     logits = draw.normal(tokens, experts, scale=2.0)
     expected = reference_of("sglang" if "_by_logit_" in solution.definition else "vllm", solution.definition)(logits)
     outputs = {name: torch.full_like(value, -7) for name, value in expected.items()}
-    solution.launch({"router_logits": logits, "cumsum": None, "is_padding": None, **outputs, "num_tokens": tokens, "block_size": numbers["b"],
+    solution.launch({"router_logits": logits, "cumsum": None, "is_padding": None, **outputs, "num_tokens": tokens, "block_size": numbers.get("b"),
                      "division": numbers["n"], "renormalize": numbers["n"], "max_num_tokens_padded": len(outputs.get("sorted_token_ids", ()))})
     problems = [f"{name} is not what it should be" for name, value in expected.items()
                 if name != "topk_weights" and not torch.equal(outputs[name], value)]

@@ -36,6 +36,7 @@ BLOCK_SIZES = (16, 32, 64)
 KINDS = ("normal", "ties", "odd", "reused", "padded")
 ALONE = (1, 2, 8, 33, 64, 65, 512)  # tokens that are routed, and not sorted
 MOST_TOKENS = 64  # that the folder takes
+MOST_AS_ONE = {256: 32}  # routed and sorted by one kernel, where it is fewer
 CHECKED_S = 6
 GUARD = 64  # elements before and behind each output
 POISON = 0x55555555
@@ -263,7 +264,8 @@ def child(args):
             case.poison()
             graph.replay()
             torch.cuda.synchronize()
-        chains[model[0]] = chains.get(model[0], 0) + 1 + (nodes_for(case.moved_bytes()) if is_timed else 0)
+        if tokens <= MOST_AS_ONE.get(model[0], MOST_TOKENS):
+            chains[model[0]] = chains.get(model[0], 0) + 1 + (nodes_for(case.moved_bytes()) if is_timed else 0)
         found[key] = {"error": case.error(), "us": us, "bytes": case.outputs()}
         del graph
     routed = {}
@@ -340,7 +342,8 @@ def main():
     wanted = {"hit": sum(chains.values()), "absorbed": sum(count * (1 if experts <= 64 else 2) for experts, count in chains.items())}
     report.check("every chain in a graph is one launch",
                  [f"{found(outcome)} nodes are {outcome}, not {count}" for outcome, count in wanted.items() if found(outcome) != count] +
-                 [f"{key}: {count}" for key, count in counts.items() if key[0].startswith("moe_routing") and key[1] not in ("hit", "absorbed")])
+                 [f"{key}: {count}" for key, count in counts.items() if key[0].startswith("moe_routing") and key[1] not in ("hit", "absorbed") and
+                  not (key[1] == "fallback_where" and any(f"_e{experts}_" in key[0] for experts in MOST_AS_ONE))])
     table, kept = {}, KeptTimes(build / "config/vllm")
     for (model, tokens, dtype, kind), mine in as_one["routed"].items():
         (experts, topk, renormalize), his = model, alone["routed"][model, tokens, dtype, kind]
