@@ -63,7 +63,7 @@ FOR_SM_90A = 0x800  # in e_flags of images that CUDA 12 made
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
-CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1") for dsl in ("4.8.1", "4.8.1[cu13]")))
+CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1", "0.7.4") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
 # By how rows lie, cells of config/flashinfer/cute_*.table: the bytes of a tensor's parameter, its shape in the symbol, and the
 # strides of the first three parameters, where they are tensors.
@@ -73,7 +73,7 @@ CUTE_ROWS = {
 }
 TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's kernels are compiled
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
-DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
+DECODE = ("0.6.18", "0.7.2", "0.7.2.post1", "0.7.4")
 DECODE_THREADS = {64: 8, 128: 16}
 # PyTorch of vLLM 0.20 to 0.26, of 0.27 to 0.32, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
 # queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server),
@@ -128,7 +128,7 @@ EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 # Versions whose sampling is compiled: in between it is as in one of them.
-SAMPLING = ("0.6.18", "0.7.2.post1")
+SAMPLING = ("0.6.18", "0.7.2.post1", "0.7.4")
 SGL_SAMPLING = "0.3.21"  # whose wheel has it compiled, as of FlashInfer before 0.5
 # As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
 DECODE_VALUES = {
@@ -594,7 +594,9 @@ def sampling():
             archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
             data = pathlib.Path(folder, "flashinfer/data")
             includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+            has_split_rows = b"SplitRowSamplingMode" in (data / "include/flashinfer/sampling.cuh").read_bytes()
             subprocess.run([nvcc, "-cubin", "-w", *DECODE_FLAGS, f"-DFLASHINFER_VERSION={version.split('.')[1]}",
+                            *(["-DHAS_SPLIT_ROWS"] if has_split_rows else []),
                             *(f"-I{path}" for path in includes), "-o", f"{folder}/new", source], check=True)
             os.replace(f"{folder}/new", made)
 

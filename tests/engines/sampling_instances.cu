@@ -30,4 +30,15 @@ namespace flashinfer::sampling {
 INSTANCES(true);
 INSTANCES(false);
 
+#ifdef HAS_SPLIT_ROWS
+#define SPLIT_ROWS(mode)                                                                        \
+  template __global__ void SplitRowRejectionSamplingFromProbKernel<                             \
+      SPLIT_ROW_SAMPLING_THREADS, SCAN_ALGO, 4, SplitRowSamplingMode::mode>(                    \
+      float*, int32_t*, bool*, int32_t*, int32_t*, float*, int32_t, float, uint32_t, uint32_t,  \
+      RANDOM)
+SPLIT_ROWS(kTopP);
+SPLIT_ROWS(kTopK);
+SPLIT_ROWS(kTopKTopP);
+#endif
+
 }  // namespace flashinfer::sampling

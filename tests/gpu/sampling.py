@@ -2,12 +2,12 @@
 """FlashInfer's and sgl-kernel's sampling from probabilities on the GPU: their kernels alone, and under the shim with the folders
 `sglang` and `flashinfer`, with a limit for each row, and FlashInfer's with one for all.
 
-  tests/gpu/sampling.py BUILD [KERNELS] [--out FILE] [--keep FILE] [--keep-sglang FILE] [--no-times]
+  tests/gpu/sampling.py BUILD [KERNELS] [--version VERSION] [--out FILE] [--keep FILE] [--keep-sglang FILE] [--no-times]
 
 KERNELS is a folder of cubins that `tests/engines/engines.py sampling` has made, BUILD/flashinfer_sampling by default. They are launched
 by the driver, as FlashInfer's host code launches them. Each side is a process of its own and makes the same inputs. The tokens of its
-deterministic kernels must be the same; those of the others may differ where a sum, added in another order, is rounded to the other side of a
-token: at most 1 in 10,000. Ours must be faster.
+deterministic kernels must be the same; those of the others, and since 0.7.4 of those whose clusters share a row, may differ where a sum, added in
+another order, is rounded to the other side of a token: at most 1 in 10,000. Ours must be faster.
 """
 import argparse
 import collections
@@ -39,6 +39,9 @@ OPS = {
     "min_p_sampling": ("MinPSamplingFromProb", "PpTV0QD"),
     "top_k_top_p_sampling": ("TopKTopPSamplingFromProb", "PkpTV0KQD"),
 }
+# By operation the mode of the kernel that shares a row among a cluster's blocks, and its parameters before the random numbers, C what a block has.
+SPLIT_ROWS = {"top_p_sampling": ("0", "PTV00pKQDC"), "top_k_sampling": ("1", "PTV0k0KQDC"), "top_k_top_p_sampling": ("2", "PTV0kpKQDC")}
+SPLIT_ROWS_THREADS, SPLIT_ROWS_BYTES = 256, 4096  # of a block, and at most of its shared memory beside its part of the row
 WIDTHS = (32000, 128256, 129280, 151936, 262208)
 BATCHES = (1, 3, 32, 160)
 TIMED_WIDTHS, TIMED_BATCHES, TIMED_KINDS = (32000, 50272, 128256, 129280, 151936, 201088, 256000, 262144, 262208), (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), ("model", "flat")
@@ -94,13 +97,15 @@ class Case:
         return self
 
     def launch(self, kernel, draw, has_arrays=False):
-        _, letters = OPS[self.op]
+        letters = SPLIT_ROWS[self.op][1] if kernel.blocks_of_row else OPS[self.op][1]
+        blocks = kernel.blocks_of_row and kernel.blocks_of_row(self)
+        part = blocks and (-(-self.width // blocks) + 3) // 4 * 4
         if has_arrays:
             self.offsets = self.first_offsets + draw
         values = {"P": (POINTER, self.probs.data_ptr()), "T": (POINTER, self.tokens.data_ptr()), "V": (POINTER, self.valid.data_ptr()),
                   "0": (POINTER, None), "k": (POINTER, None if self.is_one else self.top_k.data_ptr()),
                   "p": (POINTER, None if self.is_one else self.p.data_ptr()), "K": (INT, self.top_k_of_all if self.is_one else 0),
-                  "Q": (FLOAT, self.p_of_all if self.is_one else 0.0), "D": (U32, self.width)}
+                  "Q": (FLOAT, self.p_of_all if self.is_one else 0.0), "D": (U32, self.width), "C": (U32, part)}
         types, given = zip(*(values[letter] for letter in letters if letter != "V" or not kernel.is_older))
         if kernel.is_older:
             kernel.types = [*types, U64, U64]
@@ -108,19 +113,53 @@ class Case:
         random = [self.seeds.data_ptr() if has_arrays else None, 12345, self.offsets.data_ptr() if has_arrays else None, draw]
         stride = int(has_arrays)
         kernel.types = [*types, *RANDOM, *([U32, U32] if kernel.has_strides else [])]
-        kernel.launch((self.rows, 1, 1), (1024, 1, 1), [*given, *random, *([stride, stride] if kernel.has_strides else [])], 8 << 10)
+        values = [*given, *random, *([stride, stride] if kernel.has_strides else [])]
+        if blocks:
+            return kernel.launch((self.rows * blocks, 1, 1), (SPLIT_ROWS_THREADS, 1, 1), values, SPLIT_ROWS_BYTES + 4 * part, cluster=(blocks, 1, 1))
+        kernel.launch((self.rows, 1, 1), (1024, 1, 1), values, 8 << 10)
+
+
+def blocks_of_row(case):
+    """As FlashInfer 0.7.4 chooses them (GetSplitRowSamplingClusterSize of sampling.cuh): 0 where one block has a row."""
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    of_block = lambda blocks: -(-case.width // blocks)
+    is_too_large = lambda blocks: SPLIT_ROWS_BYTES + 4 * of_block(blocks) > 227 << 10
+    if torch.cuda.get_device_capability()[0] != 9 or of_block(2) < 4096:
+        return 0
+    blocks = 2
+    while blocks < 8 and (of_block(blocks) > 26624 or is_too_large(blocks)):
+        blocks *= 2
+    if is_too_large(blocks):
+        return 0
+    most = 1 if case.op == "top_p_sampling" else 2
+    if blocks == 8 and of_block(8) > 26624 and case.rows * 8 >= (8 + 8 * most) * processors:
+        return 0
+    if blocks == 8 and of_block(8) > 16384 and case.rows * 8 >= 32 * most * processors:
+        return 0
+    while blocks < 8 and case.rows * blocks * 2 <= processors and of_block(blocks * 2) >= 4096:
+        blocks *= 2
+    return blocks
 
 
 class Engine:
-    """The kernels of one version: operation -> is it deterministic -> kernel."""
+    """The kernels of one version."""
 
     def __init__(self, path):
         names = re.findall(rb"\0(_ZN10flashinfer8sampling\d+(\w+?)KernelILj1024E[^\0]*ELj4ELb([01])EfiEEv[^\0]*)(?=\0)", path.read_bytes())
         self.kernels = {}
         for name, function, is_deterministic in names:
             kernel = Kernel(str(path), name.decode(), [])
-            kernel.has_strides, kernel.is_older = name.endswith(b"mjj"), name.endswith(b"jmm")
+            kernel.has_strides, kernel.is_older, kernel.blocks_of_row = name.endswith(b"mjj"), name.endswith(b"jmm"), None
             self.kernels[function.decode(), is_deterministic == b"1"] = kernel
+        self.split_rows = {}
+        for name, mode in re.findall(rb"\0(_ZN10flashinfer8sampling39SplitRow[^\0]*SplitRowSamplingModeE(\d)EfiEEv[^\0]*)(?=\0)", path.read_bytes()):
+            kernel = self.split_rows[mode.decode()] = Kernel(str(path), name.decode(), [])
+            kernel.has_strides, kernel.is_older, kernel.blocks_of_row = True, False, blocks_of_row
+
+    def kernel_for(self, case, is_deterministic):
+        if self.split_rows and case.op in SPLIT_ROWS and blocks_of_row(case):
+            return self.split_rows[SPLIT_ROWS[case.op][0]]
+        return self.kernels[OPS[case.op][0], is_deterministic]
 
 
 def cases(version):
@@ -153,36 +192,46 @@ def drawn_by(case, kernel, in_graph):
     return torch.stack(drawn)
 
 
+def timed(engines):
+    """The newest of FlashInfer's versions that have the same kernels, and sgl-kernel's."""
+    chosen = {(form_of(version, False), bool(engine.split_rows)): (version, engine) for version, engine in engines.items()}
+    return chosen.values()
+
+
 def child(args):
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
-    engines = {path.name.rsplit(".", 2)[0]: Engine(path) for path in sorted(args.kernels.glob("*.cubin"))}
+    engines = {path.name.rsplit(".", 2)[0]: Engine(path) for path in sorted(args.kernels.glob(f"{args.version}.*.cubin"))}
     found = {}
     for version, engine in engines.items():
         for key in cases(version):
             case = Case(*key, form_of(version, False) == "_tokens")
             for is_deterministic in (True, False):
-                found[version, is_deterministic, key] = drawn_by(case, engine.kernels[OPS[key[0]][0], is_deterministic], key[1] == "model")
+                kernel = engine.kernel_for(case, is_deterministic)
+                if not is_deterministic or not kernel.blocks_of_row:
+                    found[version, is_deterministic, key] = drawn_by(case, kernel, key[1] == "model")
     times = {}
     if args.times:
         warm = torch.randn(8192, 8192, device="cuda")
         for _ in range(20):
             warm @ warm
-        newest = max(version for version in engines if form_of(version, False) == "")
-        for version, is_one in ((newest, False), (newest, True), *((version, False) for version in engines if form_of(version, False))):
+        for (version, engine), is_one in itertools.product(timed(engines), (False, True)):
             for op, kind, width, rows in itertools.product(OPS, TIMED_KINDS, TIMED_WIDTHS, TIMED_BATCHES):
-                if is_one and op == "sampling_from_probs":
+                if is_one and (op == "sampling_from_probs" or form_of(version, True) != "_one_limit"):
                     continue
                 case = Case(op, kind, rows, width, is_one).with_usual_limits()
                 draws = itertools.count()
-                kernel = engines[version].kernels[OPS[op][0], True]
-                times[op + form_of(version, is_one), kind, rows, width] = graph_us(lambda: case.launch(kernel, next(draws)), 4 * rows * width)
+                kernel = engine.kernel_for(case, True)
+                if engine.split_rows and not kernel.blocks_of_row:
+                    continue
+                original = "sgl-kernel" if form_of(version, False) else "FlashInfer 0.7.4" if engine.split_rows else "FlashInfer"
+                times[op + form_of(version, is_one), original, kind, rows, width] = graph_us(lambda: case.launch(kernel, next(draws)), 4 * rows * width)
     torch.save({"found": found, "times": times}, args.child)
 
 
 def side(args, environment):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "out.pt")
-        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", file, *([] if args.times else ["--no-times"])],
+        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--version", args.version, "--child", file, *([] if args.times else ["--no-times"])],
                        check=True, env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
         return torch.load(file), read_counts(folder)
 
@@ -194,6 +243,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flashinfer`")
     parser.add_argument("--keep-sglang", type=pathlib.Path, metavar="FILE", help="the same of sgl-kernel's, for BUILD/config/sglang")
+    parser.add_argument("--version", default="*", help="only this one, as the name of its cubin begins")
     parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -237,11 +287,11 @@ def main():
                 problems = problems if others > drawn / 10000 else []
             report.check(f"{what}: the same {drawn} tokens", problems)
     for key, us in ours["times"].items():
-        op, kind, rows, width = key
+        op, original, kind, rows, width = key
         his = alone["times"][key]
         table[" ".join(map(str, key))] = {"us": us, "alone_us": his}
-        kept_of(op).add(f"{op}_v{width}", "sgl-kernel" if kept_of(op) is kept_sglang else "FlashInfer", us, his, batch_size=rows)
-        line = f"{op}, {width}, {kind}, {rows} rows: {us:.2f} us, the engine's {his:.2f}"
+        kept_of(op).add(f"{op}_v{width}", original, us, his, batch_size=rows)
+        line = f"{op}, {width}, {kind}, {rows} rows: {us:.2f} us, {original}'s {his:.2f}"
         print(line, flush=True)
         if us > NOISE * his or holds(op, rows, width) and us > his:
             slower.append(line)

@@ -46,10 +46,18 @@ const Engine kOlderEngines[] = {
     {"top_k_top_p_sampling", "30TopKTopPSamplingFromProb", "PkpT0KQD"},
 };
 
+// Since 0.7.4 on Hopper; the kernel is the mode. n: a null pointer, C: what a block has of a row.
+const Engine kSplitRows[] = {
+    {"top_p_sampling", "0", "PTV0npKQDC"},
+    {"top_k_sampling", "1", "PTV0knKQDC"},
+    {"top_k_top_p_sampling", "2", "PTV0kpKQDC"},
+};
+
 // What a launch differs by.
 struct Changes {
   uint64_t indices = 0, top_k = kTopK, p = kP, width = kWidth;
   uint64_t probs = kProbs;
+  uint64_t blocks = 8;  // that share a row
 };
 
 bool has(const Engine& engine, char letter) {
@@ -67,7 +75,9 @@ std::vector<Value> parameters(const Engine& engine, const Changes& changes) {
       case '0': out.push_back({changes.indices, 8}); break;
       case 'k': out.push_back({changes.top_k, 8}); break;
       case 'p': out.push_back({changes.p, 8}); break;
+      case 'n': out.push_back({0, 8}); break;
       case 'D': out.push_back({changes.width, 4}); break;
+      case 'C': out.push_back({(changes.width / changes.blocks + 3) / 4 * 4, 4}); break;
       default: out.push_back({kLimitOfAll, 4}); break;
     }
   }
@@ -100,6 +110,24 @@ class SamplingFolder : public ReadyFolderTest {
     std::vector<GivenParam> given;
     for (Value& value : values) given.push_back({&value.bits, value.size});
     return ReadyFolderTest::planned(symbol(engine, has_strides), given, kRows, 1);
+  }
+};
+
+class SplitRowsFolder : public SamplingFolder {
+ protected:
+  static std::string symbol(const Engine& engine, const char* vector = "4", const char* id = "i") {
+    return "_ZN10flashinfer8sampling39SplitRowRejectionSamplingFromProbKernelILj256ELN3cub16_V_"
+           "300600_SM_90018BlockScanAlgorithmE2ELj" +
+           std::string(vector) + "ELNS0_20SplitRowSamplingModeE" + engine.kernel + "Ef" + id +
+           "EEvPT3_PT4_PbS9_S9_PfS8_fjjPmmSC_mjj";
+  }
+
+  PlannedCall planned(const Engine& engine, const Changes& changes = {}) const {
+    std::vector<Value> values = parameters(engine, true, changes);
+    std::vector<GivenParam> given;
+    for (Value& value : values) given.push_back({&value.bits, value.size});
+    return ReadyFolderTest::planned(symbol(engine), given,
+                                    static_cast<uint32_t>(kRows * changes.blocks), 1);
   }
 };
 
@@ -158,6 +186,39 @@ TEST_F(SamplingFolder, LeavesWhatItIsNotFor) {
     EXPECT_TRUE(is_known(symbol(engine, true)));
     EXPECT_FALSE(is_known(symbol(engine, true, "2")));
     EXPECT_FALSE(is_known(symbol(engine, true, "4", "l")));
+  }
+}
+
+TEST_F(SplitRowsFolder, PassesOnWhatEachFormHoldsWhateverTheCluster) {
+  for (const Engine& engine : kSplitRows) {
+    for (const bool is_one : {true, false}) {
+      for (const uint64_t blocks : {2, 4, 8}) {
+        SCOPED_TRACE(engine.op + (is_one ? ", one limit, " : ", ") + std::to_string(blocks));
+        Changes changes;
+        changes.blocks = blocks;
+        if (is_one) changes.top_k = changes.p = 0;
+        std::vector<uint64_t> expected = {kProbs, kTokens, kValid};
+        if (has(engine, 'k')) expected.push_back(is_one ? kLimitOfAll : kTopK);
+        if (has(engine, 'p')) expected.push_back(is_one ? kLimitOfAll : kP);
+        expected.insert(expected.end(), {kSeeds, 11, kOffsets, 12, 1, 2, kWidth, 0});
+        expect_hit(planned(engine, changes), engine.op + (is_one ? "_one_limit" : ""), expected);
+      }
+    }
+  }
+}
+
+TEST_F(SplitRowsFolder, LeavesWhatItIsNotFor) {
+  for (const Engine& engine : kSplitRows) {
+    SCOPED_TRACE(engine.op);
+    Changes changes;
+    changes.indices = kIndices;
+    EXPECT_EQ(planned(engine, changes).outcome, Outcome::fallback_where);
+    changes = {};
+    changes.width = 128252;
+    EXPECT_EQ(planned(engine, changes).outcome, Outcome::fallback_no_solution);
+    EXPECT_TRUE(is_known(symbol(engine)));
+    EXPECT_FALSE(is_known(symbol(engine, "2")));
+    EXPECT_FALSE(is_known(symbol(engine, "4", "l")));
   }
 }
 
