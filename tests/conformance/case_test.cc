@@ -138,6 +138,7 @@ const Row kRows[] = {
     {"NormsOfVllmWithoutAWeight", {"norms_of_vllm_without_a_weight"}, 0, kAsksWhatRan, kVllm},
     {"ActivationsOfVllm", {"activations_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"FusedAddOfVllmHasARange", {"fused_add_of_vllm_has_a_range"}, 0, kAsksWhatRan, kVllm},
+    {"KvWritesOfVllm", {"kv_writes_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"RewriteOfVllmFp8", {"rewrite_of_vllm_fp8"}, 0, kAsksWhatRan, kVllm},
     {"RewriteOfVllmFp8Strided", {"rewrite_of_vllm_fp8_strided"}, 0, kAsksWhatRan, kVllm},
     {"RewriteOfVllmFp8NeedsItsTies",

@@ -736,9 +736,10 @@ def check_folder(report, folder, solutions, seen, wanted):
             continue
         with report.phase(f"{folder}: {family}, {len(members)} solutions, against float64") as problems:
             for solution, size, suffix in members:
-                if solution.identity() in seen:
+                case = solution.definition, solution.identity()
+                if case in seen:
                     continue  # the same kernel, launched the same way, as in a folder before
-                seen.add(solution.identity())
+                seen.add(case)
                 for rows in ROWS:
                     found = FAMILIES[family](solution, DTYPES[suffix], size, rows)
                     problems += [f"{solution.definition}, {rows} rows: {problem}" for problem in found]

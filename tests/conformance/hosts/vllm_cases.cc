@@ -746,6 +746,37 @@ GPU_CASE(paired_cache_of_vllm) {
   state({}, {.hit = 3, .absorbed = 5});
 }
 
+// Alone, as in prefill: what Gemma has, and Llama 2, as large as the heads of Gemma 7B.
+GPU_CASE(kv_writes_of_vllm) {
+  struct Row {
+    int64_t heads, size;
+    unsigned tokens, blocks;  // none: vLLM's own
+  };
+  constexpr Row kRows[] = {{1, 256, 2049, 513},   {2, 256, 2049, 1025}, {4, 256, 2049, 2049},
+                           {8, 256, 2049, 2049},  {8, 256, 600, 600},   {16, 128, 600, 600},
+                           {16, 256, 512, 512},   {16, 256, 513, 0},    {16, 256, 1023, 0},
+                           {16, 256, 1024, 1024}, {32, 128, 513, 0}};
+  for (const Row& row : kRows) {
+    Attention layer(gpu);
+    layer.kv_heads = row.heads;
+    layer.head_size = row.size;
+    for (const bool is_paired : {false, true}) {
+      layer.is_paired = is_paired;
+      layer.append(layer.key, row.tokens);
+      if (row.blocks == 0) continue;
+      const SimcudaLaunch last = last_launch();
+      EXPECT_EQUAL(row.blocks, last.grid[0]);
+      EXPECT_EQUAL(2, last.grid[1]);
+      const int sizes[] = {16, static_cast<int>(row.size), static_cast<int>(row.heads * row.size),
+                           static_cast<int>(row.tokens)};
+      CHECK(memcmp(last.params + 80, sizes, sizeof sizes) == 0);
+    }
+  }
+  EXPECT_EQUAL(16, ran("append_paged_kv_cache_slots_16bit"));
+  EXPECT_EQUAL(6, ran(kReshapeAndCache));
+  state({}, {.hit = 16, .where = 6});
+}
+
 GPU_CASE(rewrite_of_vllm_rope_both) {
   const CompiledAttention layer(gpu);
   run_captured(gpu, [&] {
