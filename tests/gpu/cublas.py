@@ -2,6 +2,7 @@
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
   tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."] [--brief] [--keep FILE]
+  tests/gpu/cublas.py BUILD --parts "N,K,PARTS N,K,PARTS..." [--dtype float16] [--bias] [--rows M,M...] [--keep FILE]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -10,6 +11,9 @@ without its rewrite, so that the kernels of a product whose K is in parts are re
 read the weights (reading_kernels.cu), in graphs as the products are: one after the other, and each begun before the one before has ended.
 Then norms and products in one graph, each of which begins before the one before it has ended, must give what they give one by one,
 also where other kernels keep SMs busy for so long that a part of a link begins or ends late. With --brief there are the first two sides alone.
+
+--parts: our two kernels of a product whose K is in so many parts, launched by the driver, beside cuBLAS's two, however many parts these have: which
+number cuBLAS takes depends on its version, the GPU and M.
 """
 import argparse
 import itertools
@@ -51,6 +55,10 @@ class Products:
     def split_names(self, n, k):  # the bias comes with the sum
         return re.compile(f"gemm_n{n}_k{k}_split[0-9]+{self.suffix}")
 
+    def names_in_parts(self, n, k, parts):
+        part = f"gemm_n{n}_k{k}_split{parts}{self.suffix}"
+        return part, self.sum_name(n, part)
+
     def shape_of(self, name):
         found = re.fullmatch(f"gemm{self.kind}_n([0-9]+)_k([0-9]+){self.suffix}", name)
         return found and tuple(map(int, found.groups()))
@@ -89,12 +97,21 @@ class Products:
         return product + more[0].double() if more else product
 
 
-def child(args):
+def captured(run):
+    """A graph of it, what it returned, and how many kernels it launched."""
     import ctypes
     import torch
+    graph, nodes = torch.cuda.CUDAGraph(keep_graph=True), ctypes.c_size_t()
+    with torch.cuda.graph(graph):
+        made = run()
+    ctypes.CDLL("libcuda.so.1").cuGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(nodes))
+    return graph, made, nodes.value
+
+
+def child(args):
+    import torch
     from graph_time import graph_us
-    out, cuda = {}, ctypes.CDLL("libcuda.so.1")
-    products = args.products
+    out, products = {}, args.products
     for n, k in args.shapes:
         generator = torch.Generator(device="cuda").manual_seed(n * 31 + k)
         moved = n * k * products.size
@@ -109,16 +126,13 @@ def child(args):
             want = products.exact(x, weights[1], more)
             once = products.run(x, weights[1], more)
             torch.cuda.synchronize()
-            graph, nodes = torch.cuda.CUDAGraph(keep_graph=True), ctypes.c_size_t()
-            with torch.cuda.graph(graph):
-                captured = products.run(x, weights[1], more)
-            cuda.cuGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(nodes))
-            captured.zero_()
+            graph, in_graph, kernels = captured(lambda: products.run(x, weights[1], more))
+            in_graph.zero_()
             graph.replay()
-            errors = [(y.double() - want).abs() for y in (once, captured)]
+            errors = [(y.double() - want).abs() for y in (once, in_graph)]
             out[f"{n} {k} {m}"] = {"mean": max(error.mean().item() for error in errors),
                                    "largest": max(error.max().item() for error in errors),
-                                   "same_in_graph": torch.equal(once, captured), "is_in_parts": nodes.value > 1,
+                                   "same_in_graph": torch.equal(once, in_graph), "is_in_parts": kernels > 1,
                                    "us": graph_us(lambda: products.run(x, next(turn), more), moved)}
     json.dump(out, open(args.child, "w"))
 
@@ -139,6 +153,52 @@ def read_us(args, weights, moved):
                    for loads in (4, 8) for blocks, threads in ((1, 512), (2, 256), (2, 512), (3, 512), (4, 256), (4, 512)))
 
     return {"plain": us(False), "early": us(True)}
+
+
+def in_parts(args, config):
+    import torch
+    from graph_time import graph_us
+    from solutions import load_all
+    from sum_norm import choose
+    products, kept, solutions = args.products, KeptTimes(config), {}
+    torch.zeros(1, device="cuda")  # the primary context, current to this thread
+    for solution in load_all(str(config)):
+        solutions.setdefault(solution.definition, []).append(solution)
+    for n, k, parts in args.parts:
+        generator = torch.Generator(device="cuda").manual_seed(n * 31 + k)
+        moved = n * k * products.size
+        weights, more = products.inputs(generator, max(2, -(-WEIGHTS // moved)), n, k)
+        turn = itertools.cycle(weights)
+        names = products.names_in_parts(n, k, parts)
+        graph_us(lambda: products.run(products.rows(generator, 1, k), next(turn), more), moved)  # clocks fall while libraries make kernels
+        for m in args.rows:
+            label = f"cublas.n{n}.k{k}.m{m}.parts{parts}"
+            x = products.rows(generator, m, k)
+            _, _, kernels = captured(lambda: products.run(x, weights[1], more))
+            if kernels == 1 or not all(kept.solution_for(name, M=m) for name in names):
+                print(f"SKIP {label}: {'the folder is not for so many rows' if kernels > 1 else 'cuBLAS has one kernel for it'}")
+                continue
+            y = torch.full((m, n), float("nan"), dtype=x.dtype, device="cuda")
+            arguments = {"A": x, "C": y, "partial_sums": torch.full((parts, m, n), float("nan"), device="cuda"), "M": m, "N": n, "K": k, "elements": m * n,
+                         "bias": more[0] if more else None}
+
+            def run(weight):
+                for name in names:
+                    choose(solutions, name, m).launch({**arguments, "B": weight}, True)
+
+            run(weights[1])
+            want = products.exact(x, weights[1], more)
+            ours, before = ((found.double() - want).abs() for found in (y, products.run(x, weights[1], more)))
+            is_right = ours.mean() <= 1.01 * before.mean() and ours.max() <= MOST_OF_LARGEST[args.dtype] * before.max()
+            before_us = graph_us(lambda: products.run(x, next(turn), more), moved)
+            us = graph_us(lambda: run(next(turn)), moved)
+            for name in names[products.bias:]:  # the product's parts are without it
+                kept.add(name, "cuBLAS, product and sum", us, before_us, M=m)
+            print(f"{'PASS' if is_right else 'FAIL'} {label}: error {ours.mean():.3e} in the mean, {ours.max():.3e} at most (cuBLAS {before.mean():.3e}, "
+                  f"{before.max():.3e}), {us:.2f} us (cuBLAS {before_us:.2f})", flush=True)
+    if args.keep:
+        kept.write_here(args.keep)
+    return 0
 
 
 def parameters(args):
@@ -366,6 +426,8 @@ def main():
     parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
     parser.add_argument("--brief", action="store_true", help="only cuBLAS and the folder")
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/cublas`")
+    parser.add_argument("--parts", help="only these, with K in so many parts: N,K,PARTS...",
+                        type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--reads", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -377,16 +439,18 @@ def main():
         kind = Products("bfloat16", bias=True)
         args.shapes = args.shapes or sorted(filter(None, (kind.shape_of(path.stem) for path in config.glob("definitions/*/*.json"))))
         return parameters(args)
+    if args.parts:
+        return in_parts(args, config)
     if args.child == "chain":
         return chain(args)
     if args.child:
         return child(args)
     definitions = [json.loads(path.read_text()) for path in config.glob("definitions/**/*.json")]
     names = {d["name"] for d in definitions}
-    in_parts = lambda name, n, k: products.split_names(n, k).fullmatch(name)
+    is_part = lambda name, n, k: products.split_names(n, k).fullmatch(name)
     args.shapes = args.shapes or sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"]) for d in definitions
                                          if "K" in d["axes"] and (products.shape_of(d["name"]) or (not products.kind and
-                                         in_parts(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
+                                         is_part(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
     with tempfile.TemporaryDirectory() as stats:
         own = side(args, {}, [], *[] if args.brief else ["--reads"])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
@@ -409,7 +473,7 @@ def main():
         n, k, m = map(int, name.split())
         if counts[products.name(n, k), "hit"] > 0:
             kept.add(products.name(n, k), "cuBLAS", after["us"], before["us"], M=m)
-        parts = [name for name, outcome in singly if outcome == "hit" and in_parts(name, n, k)]
+        parts = [name for name, outcome in singly if outcome == "hit" and is_part(name, n, k)]
         if before["is_in_parts"] and len(parts) == 1:
             for part in (parts[0], products.sum_name(n, parts[0])):
                 kept.add(part, "cuBLAS, product and sum", one_for_one[name]["us"], before["us"], M=m)
@@ -426,10 +490,10 @@ def main():
     for n, k in args.shapes:
         whole = products.name(n, k)
         ours = {name: count for (name, outcome), count in counts.items()
-                if outcome == "hit" and (name == whole or in_parts(name, n, k))}
-        others = {name for name, outcome in counts if outcome == "fallback_no_solution" and in_parts(name, n, k)}
+                if outcome == "hit" and (name == whole or is_part(name, n, k))}
+        others = {name for name, outcome in counts if outcome == "fallback_no_solution" and is_part(name, n, k)}
         absorbed = counts[whole, "absorbed"]
-        if whole in names and any(in_parts(name, n, k) for name, _ in counts):
+        if whole in names and any(is_part(name, n, k) for name, _ in counts):
             left = {outcome: count for (name, outcome), count in counts.items()
                     if name == whole and outcome not in ("hit", "absorbed")}
             is_wanted = any(own[f"{n} {k} {m}"]["is_in_parts"] and kept.solution_for(whole, M=m) for m in args.rows)

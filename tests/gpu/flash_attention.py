@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode attention that vLLM leaves to FlashAttention 3, without and with the folder for it (config/flash_attention).
 
-  tests/gpu/flash_attention.py BUILD [--keep FILE]
+  tests/gpu/flash_attention.py BUILD [--all-times] [--keep FILE]
 
 Each side is a process of its own, makes the same inputs and calls vLLM's own function as its backend does: paged
 keys and values, scheduler metadata, at most 32 parts in captured graphs. Compared are the errors of output and lse from
@@ -10,6 +10,9 @@ keys and values than L2 holds, the kernel that merges parts included. What the f
 
 The kernel that merges parts is told apart by folders without it, and with it alone: whatever has left the parts, the results have the
 same bits as with FlashAttention's. tests/gpu/judge.sh holds it to its definition.
+
+--all-times: only times, but of all heads and page sizes that the folder has, and of what merges parts behind FlashAttention's own attention. Pages
+of one token, which SGLang has, are FlashAttention's as vLLM builds it, too.
 """
 import argparse
 import hashlib
@@ -17,6 +20,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +76,34 @@ def timed():
                                                           "32 x 32..2048", "32 x 2048..32", "1 x 2000, 31 x 100")]
     return ({name: (lengths, 2048 if max(lengths) <= 2048 else 32768) for name, lengths in out.items()}
             | {name: (out[name.rsplit(",", 1)[0]], 32768) for name in often_short})
+
+
+def timed_cases():
+    """Name -> (lengths, the longest, heads, KV heads, head size, page size)."""
+    return {f"{name}, heads of {head_dim}": (lengths, longest, 32, 8, head_dim, 16) for name, (lengths, longest) in timed().items()
+            for head_dim in ((128, 64) if name in ("1 x 500", "32 x 256", "32 x 2048") else (128,))}
+
+
+def all_cases(definitions):
+    """The same of these definitions, some for each of their solutions (config/shared/paged_decode/blocks.table)."""
+    out = {}
+    for name in definitions:
+        found = re.fullmatch(r"gqa_page_table_decode_h(\d+)_kv(\d+)_d(\d+)_ps(\d+)", name)
+        if not found:
+            continue
+        heads, kv_heads, head_dim, page_size = map(int, found.groups())
+        of_w4 = 330 // kv_heads
+        batches = [(1, 500, 2048), (32, 256, 2048), (of_w4, 1024, 2048), (256, 96, 2048), (1, 4096, 32768), (32, 2048, 32768), (256, 96, 32768)]
+        if page_size == 16:
+            batches += [(8, 2048, 2048), (32, 2048, 2048), (of_w4, 96, 2048), (128, 1024, 2048), (8, 4096, 32768), (32, 96, 32768),
+                        (64, 4096, 32768), (128, 1024, 32768)]
+        out |= {f"{name}, {count} x {length} of up to {longest}": ([length] * count, longest, heads, kv_heads, head_dim, page_size)
+                for count, length, longest in batches if count <= 256}
+    return out
+
+
+def merges(definitions):
+    return [name for name in definitions if re.fullmatch("gqa_page_table_decode_h32_kv8_d(64|128)_ps16", name)]
 
 
 class Batch:
@@ -214,10 +246,9 @@ def others():
     return {"sinks": with_sinks, "two": two.out.double().sum().item(), "odd": odd.out.double().sum().item()}
 
 
-def child(args):
+def errors_of_all():
     import torch
-    from graph_time import graph_us, nodes_for
-    out = {"errors": {}, "times": {}}
+    out = {}
     for name, shape in shapes().items():
         batch = Batch(*shape)
         batch.schedule()
@@ -229,21 +260,34 @@ def child(args):
         with torch.cuda.graph(graph):
             batch.attend()
         graph.replay()
-        out["errors"][name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
-    out["errors"] |= replayed()
-    out["others"] = others()
-    for name, (lengths, longest) in timed().items() if args.times else ():
-        for heads, kv_heads, head_dim in ((32, 8, 128), (32, 8, 64))[:2 if name in ("1 x 500", "32 x 256", "32 x 2048") else 1]:
-            moved = sum(lengths) * kv_heads * head_dim * 4
-            layers = max(1, min(nodes_for(moved), CACHES // moved))
-            batch = Batch(lengths, heads, kv_heads, head_dim, 16, PARTS, layers=layers, is_poisoned=False, longest=longest)
-            batch.schedule()
-            turn = iter(range(1 << 30))
-            us = graph_us(lambda: batch.attend(next(turn) % layers), moved)
-            out["times"][f"{name}, heads of {head_dim}"] = {
-                "us": us, "moved": moved, "definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{batch.page_size}",
-                "axes": {"batch_size": len(lengths), "num_pages": batch.caches[0].shape[0], "max_pages": -(-longest // batch.page_size)}}
-            del batch
+        out[name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
+    return out | replayed()
+
+
+def times_of(cases):
+    from graph_time import graph_us, nodes_for
+    out = {}
+    for name, (lengths, longest, heads, kv_heads, head_dim, page_size) in cases.items():
+        moved = sum(lengths) * kv_heads * head_dim * 4
+        layers = max(1, min(nodes_for(moved), CACHES // moved))
+        batch = Batch(lengths, heads, kv_heads, head_dim, page_size, PARTS, layers=layers, is_poisoned=False, longest=longest)
+        batch.schedule()
+        turn = iter(range(1 << 30))
+        us = graph_us(lambda: batch.attend(next(turn) % layers), moved)
+        out[name] = {"us": us, "moved": moved, "definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}",
+                     "merge": f"decode_combine_d{head_dim}", "heads": heads,
+                     "axes": {"batch_size": len(lengths), "num_pages": batch.caches[0].shape[0], "max_pages": -(-longest // page_size)}}
+        del batch
+    return out
+
+
+def child(args):
+    import torch
+    from graph_time import graph_us
+    definitions = KeptTimes(args.build / "config/flash_attention").axes
+    cases = {"": dict, "some": timed_cases, "all": lambda: all_cases(definitions), "merges": lambda: all_cases(merges(definitions))}[args.times]()
+    out = {"errors": errors_of_all(), "others": others()} if args.times in ("", "some") else {}
+    out["times"] = times_of(cases)
     copied = torch.empty(CACHES, device="cuda", dtype=torch.uint8)
     to = torch.empty_like(copied)
     out["copy"] = 2 * CACHES / graph_us(lambda: to.copy_(copied), 2 * CACHES) * 1e6
@@ -264,11 +308,41 @@ def folder_of(args, path, has_attention, has_combine):
     return path
 
 
-def side(args, environment, prefix, has_times=True):
+def side(args, environment, prefix, times="some"):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, *["--times"] * has_times], check=True,
+        subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--times", times], check=True,
                        env={**os.environ, **environment})
         return json.load(open(file.name))
+
+
+def keep_time(kept, before, us):
+    kept.add(before["definition"], "FlashAttention 3", us, before["us"], **before["axes"])
+
+
+def keep_merge(kept, before, us):
+    rows = before["axes"]["batch_size"]
+    kept.add(before["merge"], "FlashAttention 3, with attention before it", us, before["us"], batch_size=rows, len_indptr=rows + 1, rows=rows, splits=PARTS,
+             num_qo_heads=before["heads"])
+
+
+def all_times(args, say):
+    config, kept = args.build / "config/flash_attention", KeptTimes(args.build / "config/flash_attention")
+    with tempfile.TemporaryDirectory() as stats:
+        under = lambda folder, times: side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"], times)["times"]
+        own = side(args, {}, [], "all")["times"]
+        ours = under(config, "all")
+        counts = read_counts(stats)
+        merged = under(folder_of(args, pathlib.Path(stats, "alone"), False, True), "merges")
+    for name, before in own.items():
+        of_ours = [("", ours[name]["us"])] if kept.solution_for(before["definition"], **before["axes"]) else []
+        for what, us in of_ours + [(", merged alone", merged[name]["us"])] * (name in merged):
+            (keep_merge if what else keep_time)(kept, before, us)
+            say(us <= 1.02 * before["us"], f"{name}{what}: {us:.2f} us (FlashAttention {before['us']:.2f})")
+    missed = {before["definition"] for before in own.values()} - {name for name, outcome in counts if outcome == "hit"}
+    say(not missed, f"definitions without a hit: {sorted(missed)}")
+    if args.keep:
+        kept.write_here(args.keep)
+    return 0
 
 
 def main():
@@ -276,21 +350,24 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
-    parser.add_argument("--times", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--all-times", action="store_true", help="times of all heads and page sizes, and nothing else")
+    parser.add_argument("--times", default="some", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     args.build = args.build.resolve()
     say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} flash_attention.{text}", flush=True)
+    if args.all_times:
+        return all_times(args, say)
     with tempfile.TemporaryDirectory() as stats:
         under = lambda folder, **others: side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"], **others)
         own = side(args, {}, [])
-        ours = under(args.build / "config/flash_attention", has_times=False)
+        ours = under(args.build / "config/flash_attention", times="")
         counts = read_counts(stats)  # without what is timed, of which some is FlashAttention's
         ours["times"] = under(args.build / "config/flash_attention")["times"]
         folders = pathlib.Path(stats)
         without = under(folder_of(args, folders / "without", True, False))
-        alone = under(folder_of(args, folders / "alone", False, True), has_times=False)
+        alone = under(folder_of(args, folders / "alone", False, True), times="")
     for name, before in own["errors"].items():
         after = ours["errors"][name]
         is_right = (after["mean"] <= before["mean"] * 1.01 + 1e-9 and after["largest"] <= 2 * before["largest"] + 1e-9
@@ -308,7 +385,7 @@ def main():
     kept = KeptTimes(args.build / "config/flash_attention")
     for name, before in own["times"].items():
         after = ours["times"][name]
-        kept.add(before["definition"], "FlashAttention 3", after["us"], before["us"], **before["axes"])
+        keep_time(kept, before, after["us"])
         say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us (FlashAttention {before['us']:.2f}; its merge behind our parts "
             f"{without['times'][name]['us']:.2f}), "
             f"{after['moved'] / after['us'] / 1e6:.2f} TB/s of {own['copy'] / 1e12:.2f} that a copy reaches")

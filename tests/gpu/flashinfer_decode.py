@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """FlashInfer's decode attention, without and with the folder for it (config/flash_attention).
 
-  tests/gpu/flashinfer_decode.py BUILD CUBINS
+  tests/gpu/flashinfer_decode.py BUILD CUBINS [--keep FILE]
 
 CUBINS is build/flashinfer_decode, which `tests/engines/engines.py decode` has filled: the kernels as FlashInfer compiles them.
 They are launched by the driver as FlashInfer launches them, with its plan: whole sequences, or parts that its own kernel
@@ -9,6 +9,7 @@ merges, and parts that are none in graphs. Each side is a process of its own and
 of output and lse from float64, and the times of replayed graphs that read more keys and values than L2 holds. What the folder
 is not for must run as before, and be counted.
 """
+import argparse
 import ctypes
 import json
 import os
@@ -20,6 +21,7 @@ import subprocess
 import sys
 
 from counters import FIBSHIM, run_side
+from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 POISON = float("nan")
@@ -184,11 +186,25 @@ def shapes():
     return out
 
 
-TIMED = (("32 heads on 8", 32, 8, 16, ((1, 4096), (8, 2048), (32, 256), (32, 2048), (128, 1024))), ("16 heads on 8", 16, 8, 16, ((32, 2048),)),
-         ("32 heads on 8, pages of 1", 32, 8, 1, ((8, 2048), (32, 2048))))
+TIMED = ((1, 4096), (8, 2048), (32, 256), (32, 2048), (128, 1024))
 
 
-def child(cubins, out_path):
+def timed_cases(definitions, images):
+    """Name -> (definition, image, heads, KV heads, page size, sequences, tokens of each); FlashInfer has no kernel for groups of 5 and 7."""
+    out = {}
+    for name in definitions:
+        found = re.fullmatch(r"gqa_paged_decode_planned_h(\d+)_kv(\d+)_d(\d+)", name)
+        if not found:
+            continue
+        heads, kv_heads, head_dim = map(int, found.groups())
+        image = next(image for image in images if image.head_dim == head_dim)
+        for page, cases in ((16, TIMED), (1, ((8, 2048), (32, 2048)) if heads == 32 and kv_heads == 8 else ())):
+            out |= {f"{heads} heads of {head_dim} on {kv_heads}, pages of {page}, {count} x {length}": (name, image, heads, kv_heads, page, count, length)
+                    for count, length in cases if heads // kv_heads in image.decode}
+    return out
+
+
+def child(build, cubins, out_path):
     import torch
     from graph_time import graph_us, nodes_for
     torch.zeros(1, device="cuda")  # makes the context
@@ -208,25 +224,33 @@ def child(cubins, out_path):
     batch = Batch(whole, [50, 700], 32, 8, 16)
     batch.attend(softcap=30.0)  # which this kernel does not look at
     batch.attend(window_left=5)
-    for name, heads, kv_heads, page, cases in TIMED:
-        for count, length in cases:
-            moved = count * length * kv_heads * whole.head_dim * 4
-            layers = max(1, min(nodes_for(moved), CACHES // moved))
-            batch = Batch(whole, [length] * count, heads, kv_heads, page, is_for_graphs=True, layers=layers, is_poisoned=False)
-            turn = iter(range(1 << 30))
-            out["times"][f"{name}, {count} x {length}"] = {"us": graph_us(lambda: batch.attend(next(turn) % layers), moved), "moved": moved}
-            del batch
+    definitions = KeptTimes(f"{build}/config/flash_attention").axes
+    for name, (definition, image, heads, kv_heads, page, count, length) in timed_cases(definitions, images).items():
+        moved = count * length * kv_heads * image.head_dim * 4
+        layers = max(1, min(nodes_for(moved), CACHES // moved))
+        batch = Batch(image, [length] * count, heads, kv_heads, page, is_for_graphs=True, layers=layers, is_poisoned=False)
+        turn = iter(range(1 << 30))
+        out["times"][name] = {"us": graph_us(lambda: batch.attend(next(turn) % layers), moved), "moved": moved, "definition": definition, "axes": {
+            "num_parts": batch.parts, "batch_size": count, "num_pages": batch.caches[0].shape[1], "page_size": page, "len_indptr": count + 1,
+            "num_kv_indices": len(batch.indices)}}
+        del batch
     json.dump(out, open(out_path, "w"))
 
 
 def main():
-    build, cubins = os.path.abspath(sys.argv[1]), sys.argv[2]
-    if len(sys.argv) > 3:
-        return child(cubins, sys.argv[3])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=os.path.abspath)
+    parser.add_argument("cubins")
+    parser.add_argument("child", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
+    args = parser.parse_args()
+    build, cubins = args.build, args.cubins
+    if args.child:
+        return child(build, cubins, args.child)
     say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} flashinfer_decode.{text}", flush=True) or is_fine
     own, _ = run_side([build, cubins], {})
     ours, counts = run_side([build, cubins], {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flash_attention"})
-    fine = True
+    fine, kept = True, KeptTimes(f"{build}/config/flash_attention")
     for name, before in own["errors"].items():
         after = ours["errors"][name]
         is_right = (after["mean"] <= before["mean"] * 1.02 + 1e-9 and after["largest"] <= 2 * before["largest"] + 1e-9
@@ -235,11 +259,14 @@ def main():
                     f"of lse {after['lse']:.1e} (FlashInfer {before['mean']:.2e}, {before['largest']:.2e}, {before['lse']:.1e})")
     for name, before in own["times"].items():
         after = ours["times"][name]
+        kept.add(before["definition"], "FlashInfer", after["us"], before["us"], **before["axes"])
         fine &= say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us with what merges parts (FlashInfer {before['us']:.2f}), "
                     f"{after['moved'] / after['us'] / 1e6:.2f} TB/s")
     total = lambda outcome: sum(count for (_, which), count in counts.items() if which == outcome)
     fine &= say(total("hit") >= ours["launches"], f"hits: {total('hit')}, of {ours['launches']} launches outside graphs")
     fine &= say(total("fallback_where") == 2, f"others: {total('fallback_where')} of 2 counted as fallback_where")
+    if args.keep:
+        kept.write_here(args.keep)
     errors = sum(count for (_, outcome), count in counts.items() if "error" in outcome)
     fine &= say(errors == 0, f"errors: {errors}; {dict(counts)}")
     return not fine

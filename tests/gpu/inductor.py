@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What torch.compile makes in vLLM's default mode, beside what the folder `vllm` replaces it with, on the GPU.
 
-  tests/gpu/inductor.py BUILD [--only DEFINITION,...] [--keep FILE] [--out FILE] [KIND...]
+  tests/gpu/inductor.py BUILD [--only DEFINITION,...] [--rows M,M...] [--keep FILE] [--out FILE] [KIND...]
 
 The kernels are those of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, launched by the driver as Inductor launches them. Both
 sides must be as near to float64, and ours may not be slower where its "when" and its pattern's "where" hold. Of the configurations of a kernel the fastest counts, since
@@ -142,8 +142,8 @@ def pattern_of(folder, kind, sizes):
     return json.loads(next(folder.glob(f"patterns/vllm-inductor-{kind.replace('_', '-')}-h{sizes['hidden_size']}*.json")).read_text())
 
 
-def time_all(version, kind, sizes, positions, originals, solution, where, kept, table, slower):
-    for rows in ROWS:
+def time_all(version, kind, sizes, positions, originals, solution, where, all_rows, kept, table, slower):
+    for rows in all_rows:
         case = Case(kind, sizes, positions, rows)
         values = sizes | case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
         holds = all(evaluate(one, values) for one in (*solution.launch_block.get("when", ()), *where))
@@ -163,6 +163,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("kinds", nargs="*", metavar="KIND")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="DEFINITION,...")
+    parser.add_argument("--rows", type=lambda text: [int(rows) for rows in text.split(",")], default=ROWS, metavar="M,...")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
     args = parser.parse_intermixed_args()
@@ -196,7 +197,7 @@ def main():
             if (version, solution.definition) in timed:
                 continue  # with another epsilon
             timed.add((version, solution.definition))
-            time_all(version, kind, sizes, positions, originals, solution, pattern["where"], kept, table, slower)
+            time_all(version, kind, sizes, positions, originals, solution, pattern["where"], args.rows, kept, table, slower)
     report.check("not slower", slower)
     return finish(report, args, kept, table)
 

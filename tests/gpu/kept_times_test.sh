@@ -36,6 +36,14 @@ def sizes_of(kept):
     return {key: sorted(of_size) for key, of_size in kept.times.items()}
 
 
+def check_all(what, kept, prefix, left=()):
+    """Each solution of these definitions has a time."""
+    timed = {solution for _, solution, _ in kept.times}
+    missed = {one["name"] for definition, of in kept.solutions.items() if definition.startswith(prefix) for one in of} - timed - set(left)
+    if missed:
+        problems.append(f"{what}: no times of {sorted(missed)}")
+
+
 of_vllm = KeptTimes(build / "config/vllm")
 routing = names_of("moe_routing.py")
 for model, block_size, tokens, dtype in itertools.product(routing.MODELS, routing.BLOCK_SIZES, (1, 64, 65), ("bfloat16", "float32")):
@@ -79,8 +87,10 @@ for size, rows, is_taken in ((128, 2048, True), (128, 2047, False), (512, 16384,
     if operations.evaluate(of_heads, {"hidden_size": size, "batch_size": rows}) != is_taken:
         problems.append(f"norms of heads of {size} with {rows} rows")
 sums = names_of("sum_norm.py")
-for kind, splits in itertools.product(sums.KINDS, (2, 3, 4)):
+for kind, splits in itertools.product(sums.KINDS, sums.SPLITS):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)
+check_all("sums of parts with their norm", of_vllm, "splitk_reduce_")
+check_all("Gemma's heads", of_vllm, "gemma_qk_")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")
@@ -94,7 +104,14 @@ if len(of_sglang.times) != len(cases) + len(experts.BLOCK_SIZES):
     problems.append(f"SGLang's: {sizes_of(of_sglang)}")
 
 of_cublas = KeptTimes(build / "config/cublas")
-products = names_of("cublas.py").Products("bfloat16")
+of_parts, make_products = KeptTimes(build / "config/cublas"), names_of("cublas.py").Products
+for dtype, has_bias, n, parts, m in itertools.product(("bfloat16", "float16"), (False, True), (3072, 4096), (2, 3, 4), (1, 16, 32)):
+    product, total = make_products(dtype, has_bias).names_in_parts(n, 12288, parts)
+    for name in {product, total} & of_parts.axes.keys():
+        of_parts.add(name, "cuBLAS, product and sum", 1.0, 2.0, M=m)
+check_all("products in parts", of_parts, "gemm_n4096_k12288_split")
+check_all("sums of parts", of_parts, "splitk_reduce_")
+products = make_products("bfloat16")
 for m, us in ((1, 10.0), (32, 20.0), (999, 30.0)):
     of_cublas.add(products.name(6144, 4096), "cuBLAS", us, 16.0, M=m)
 of_size = {name: times for (_, name, _), times in of_cublas.times.items()}
@@ -107,6 +124,22 @@ for us in (4.0, 6.0, 5.0):
     of_attention.add("gqa_page_table_decode_h32_kv8_d128_ps16", "FlashAttention 3", us, 5.0, **axes)
 if [list(times.values()) for times in of_attention.times.values()] != [[(6.0, 5.0)]]:
     problems.append(f"several inputs of one size: {of_attention.times}")
+attention = names_of("flash_attention.py")
+of_all = KeptTimes(build / "config/flash_attention")
+cases = attention.all_cases(of_all.axes)
+for lengths, longest, heads, kv_heads, head_dim, page_size in cases.values():
+    before = {"definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}", "merge": f"decode_combine_d{head_dim}", "heads": heads,
+              "us": 2.0, "axes": {"batch_size": len(lengths), "num_pages": 9, "max_pages": -(-longest // page_size)}}
+    attention.keep_time(of_all, before, 1.0)
+    if before["definition"] in attention.merges(of_all.axes):
+        attention.keep_merge(of_all, before, 1.0)
+for head_dim in (64, 128):
+    names_of("sglang_attention.py").keep(of_all, {"head_dim": head_dim, "page_size": 1, "us": 2.0, "axes": {"batch_size": 1, "num_pages": 9, "max_pages": 9}}, 1.0, 1.0)
+images = [types.SimpleNamespace(head_dim=head_dim, decode=(1, 2, 3, 4, 6, 8, 16)) for head_dim in (64, 128)]
+for name, *_ in names_of("flashinfer_decode.py").timed_cases(of_all.axes, images).values():
+    of_all.add(name, "FlashInfer", 1.0, 2.0, num_parts=1, batch_size=1, num_pages=9, page_size=16, len_indptr=2, num_kv_indices=9)
+not_flashinfers = [f"fibshim_gqa_paged_decode_planned_{sizes}" for sizes in ("h40_kv8_d128", "h20_kv4_d128", "h28_kv4_d128", "h14_kv2_d64")]
+check_all("attention", of_all, "", not_flashinfers)
 try:
     of_attention.add("gqa_page_table_decode_h32_kv8_d128_ps16", "FlashAttention 3", 1.0, 1.0, batch_size=8)
     problems.append("an axis may be missing")

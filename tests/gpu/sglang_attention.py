@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode attention that SGLang leaves to FlashAttention 3, without and with the folder for it (config/flash_attention).
 
-  tests/gpu/sglang_attention.py BUILD CUBINS
+  tests/gpu/sglang_attention.py BUILD CUBINS [--keep FILE]
 
 CUBINS is build/sglang_attention, which `tests/engines/engines.py attention` has filled: the kernels of sglang-kernel's wheel.
 They are launched by the driver as its library launches them: the kernel that counts parts and sorts sequences, attention, and what
@@ -10,6 +10,7 @@ side is a process of its own and makes the same inputs. Compared are the errors 
 graph that is replayed with other lengths, and the times of replayed graphs that read more keys and values than L2 holds. A third
 side has only what merges parts, whose bits must be FlashAttention's. What the folder is not for must run as before, and be counted.
 """
+import argparse
 import ctypes
 import hashlib
 import json
@@ -25,9 +26,11 @@ import sys
 import tempfile
 
 from counters import FIBSHIM, run_side
+from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 POISON = float("nan")
+SPLITS = 32  # of a sequence at most
 TILE_TOKENS = {128: 128, 64: 192}  # of FlashAttention, by head size
 ROWS = {128: 8, 64: 16}  # of a block that merges parts
 SHARED_MEM, SHARED_MEM_OF_MERGES = 200 << 10, 25 << 10  # enough for each; of the former there is a block to an SM
@@ -254,23 +257,38 @@ def child(cubins, out_path):
     sinks = torch.zeros(32, device="cuda", dtype=torch.bfloat16)
     batch.attend(sinks=sinks.data_ptr())
     out["sinks"] = batch.out.double().sum().item()
-    for page_size in (1, 64):
+    for head_dim, page_size in ((128, 1), (128, 64), (64, 1)):
         for count, length, longest in ((1, 4096, 4096), (8, 2048, 2048), (32, 256, 2048), (32, 2048, 2048), (32, 2048, 32768), (128, 1024, 2048)):
-            moved = count * length * 8 * 128 * 4
+            moved = count * length * 8 * head_dim * 4
             layers = max(1, min(nodes_for(moved), CACHES // moved))
-            batch = Batch(kernels, [length] * count, 32, 8, 128, page_size, 32, longest=longest, layers=max(layers, 2), is_poisoned=False)
+            batch = Batch(kernels, [length] * count, 32, 8, head_dim, page_size, SPLITS, longest=longest, layers=max(layers, 2), is_poisoned=False)
             batch.prepare()
             turn = iter(range(1 << 30))
-            out["times"][f"{count} x {length} of up to {longest}, pages of {page_size}"] = {
-                "us": graph_us(lambda: batch.attend(next(turn) % layers), moved), "moved": moved}
+            out["times"][f"{count} x {length} of up to {longest}, heads of {head_dim}, pages of {page_size}"] = {
+                "us": graph_us(lambda: batch.attend(next(turn) % layers), moved), "moved": moved, "head_dim": head_dim, "page_size": page_size,
+                "axes": {"batch_size": count, "num_pages": batch.caches[0].shape[1], "max_pages": batch.width}}
             del batch
     json.dump(out, open(out_path, "w"))
 
 
+def keep(kept, before, us, merged_us):
+    """`us`: with all of ours; `merged_us`: with what merges parts alone."""
+    rows, engine = before["axes"]["batch_size"], "sglang-kernel's FlashAttention 3"
+    kept.add(f"gqa_page_table_decode_h32_kv8_d{before['head_dim']}_ps{before['page_size']}", engine, us, before["us"], **before["axes"])
+    kept.add(f"decode_combine_sorted_d{before['head_dim']}", f"{engine}, with attention before it", merged_us, before["us"], batch_size=rows,
+             len_indptr=rows + 1, rows=rows, splits=SPLITS, num_qo_heads=32)
+
+
 def main():
-    build, cubins = os.path.abspath(sys.argv[1]), sys.argv[2]
-    if len(sys.argv) > 3:
-        return child(cubins, sys.argv[3])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=os.path.abspath)
+    parser.add_argument("cubins")
+    parser.add_argument("child", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
+    args = parser.parse_args()
+    build, cubins = args.build, args.cubins
+    if args.child:
+        return child(cubins, args.child)
     say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} sglang_attention.{text}", flush=True) or is_fine
     under = lambda folder: run_side([build, cubins], {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": str(folder)})
     own, _ = run_side([build, cubins], {})
@@ -281,7 +299,7 @@ def main():
             if "combine" not in pattern.name:
                 pattern.unlink()
         alone, _ = under(merging)
-    fine = True
+    fine, kept = True, KeptTimes(f"{build}/config/flash_attention")
     for name, before in own["errors"].items():
         after = ours["errors"][name]
         fine &= say(before["mean"] < 2e-3 and before["largest"] < 0.1 and before["lse"] < 1e-2 and before["counts_from_0"], f"{name}: FlashAttention's own error "
@@ -293,12 +311,15 @@ def main():
     fine &= say(own["sinks"] == ours["sinks"], "sinks: FlashAttention's own")
     for name, before in own["times"].items():
         after = ours["times"][name]
+        keep(kept, before, after["us"], alone["times"][name]["us"])
         fine &= say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us with what merges parts (FlashAttention {before['us']:.2f}), "
                     f"{after['moved'] / after['us'] / 1e6:.2f} TB/s")
     total = lambda outcome, name="": sum(count for (definition, which), count in counts.items() if which == outcome and name in (definition or ""))
     for name, least in (("gqa_page_table_decode", ours["launches"]), ("decode_combine_sorted", ours["launches"] * 3 // 4)):
         fine &= say(total("hit", name) >= least, f"hits of {name}: {total('hit', name)}, at least {least}")
     fine &= say(total("fallback_where") == 1, f"others: {total('fallback_where')} of 1 counted as fallback_where")
+    if args.keep:
+        kept.write_here(args.keep)
     errors = sum(count for (_, outcome), count in counts.items() if "error" in outcome)
     fine &= say(errors == 0, f"errors: {errors}; {dict(counts)}")
     return not fine

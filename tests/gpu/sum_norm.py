@@ -27,6 +27,7 @@ HIDDEN, WIDE, QKV = 4096, 14336, 6144
 KINDS = {"add_rmsnorm": (("first",), ("C", "output")),
          "add2_rmsnorm": (("first", "second"), ("output",)),
          "add2_rmsnorm_sum": (("first", "second"), ("C", "output", "sum"))}
+SPLITS = (2, 3, 4)
 LAYERS = 8
 
 
@@ -125,7 +126,7 @@ def main():
             solutions.setdefault(solution.definition, []).append(solution)
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     with report.phase("the same bytes as one for one") as problems:
-        for kind, splits, rows in itertools.product(KINDS, (2, 3, 4), options.rows):
+        for kind, splits, rows in itertools.product(KINDS, SPLITS, options.rows):
             case = Case(solutions, kind, splits, rows)
             expected = case.bytes_of(case.one_for_one)
             for blocks in options.clusters:
@@ -137,7 +138,7 @@ def main():
     shown = lambda times: ", ".join(f"{us:.2f} by {blocks}{'*' if blocks == own else ''}" for blocks, us in times.items())
     kept = KeptTimes(os.path.join(BUILD, "config/vllm"))
     with report.phase("times"):
-        for (kind, splits), rows in itertools.product((("add_rmsnorm", 2), ("add_rmsnorm", 4), ("add2_rmsnorm_sum", 4)), options.rows):
+        for kind, splits, rows in itertools.product(KINDS, SPLITS, options.rows):
             case = Case(solutions, kind, splits, rows)
             moved = 4 * case.parts.numel()
             times = {blocks: graph_us(lambda: case.as_one(blocks), moved) for blocks in options.clusters}

@@ -4,8 +4,8 @@
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--heads "Q,KV Q,KV..."] [--out FILE] [--keep FILE] [WHAT...]
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
-what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole, and of Gemma 3 qk-gemma and qk-gemma-128; all,
-if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
+what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole,
+and of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
 Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
@@ -360,6 +360,19 @@ class CompiledGemma128(CompiledGemma):
     HEAD = 128
 
 
+class CompiledGemmaSums(Compiled):
+    """With PyTorch 2.11."""
+    sizes = ((8, 4), (16, 8))
+    memory = {}
+    HEAD, POSITIONS, bias = 256, 131072, 1
+
+
+class CompiledGemmaSums128(CompiledGemmaSums):
+    sizes = ((32, 16),)
+    memory = {}
+    HEAD = 128
+
+
 class CompiledOnce(CompiledWhole):
     """With PyTorch 2.13: in one kernel."""
     memory = {}
@@ -411,7 +424,8 @@ def quantize(q, x, scale, per_token):
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
         "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
         "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False),
-        "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False)}
+        "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False),
+        "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False)}
 
 
 def sizes_of(kind, kept):
