@@ -7,6 +7,9 @@
 
 namespace fibshim {
 
+// The line of what the fast side reads begins here.
+asm(".pushsection fibshim_hot, \"aw\"; .balign 64; .popsection");
+
 namespace real {
 #define HOOK(name, type) constinit std::atomic<type> name{nullptr};
 #include "shim/driver/hook_table.h"

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "shim/base/hot.h"
 #include "shim/driver/cuda_names.h"
 
 namespace fibshim {
@@ -87,6 +88,16 @@ namespace real {
 #define CALL(name, type) extern std::atomic<type> name __attribute__((visibility("hidden")));
 FIBSHIM_CALLED_FUNCTIONS(CALL)
 #undef CALL
+
+// The fast side passes launches to these.
+#define LAUNCH(name) extern FIBSHIM_HOT_DATA decltype(name) name
+LAUNCH(cuLaunchKernel);
+LAUNCH(cuLaunchKernel_ptsz);
+LAUNCH(cuLaunchKernelEx);
+LAUNCH(cuLaunchKernelEx_ptsz);
+LAUNCH(cuLaunchCooperativeKernel);
+LAUNCH(cuLaunchCooperativeKernel_ptsz);
+#undef LAUNCH
 }  // namespace real
 
 #define FIBSHIM_REAL(name) (::fibshim::real::name.load(std::memory_order_relaxed))

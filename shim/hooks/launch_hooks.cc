@@ -15,11 +15,11 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 
 asm(R"(
-  .text
 .macro fibshim_trampoline name
+  .pushsection .text.hot, "ax", @progbits
   .globl \name
   .type \name, @function
-  .p2align 5
+  .p2align 6
 \name:
   .cfi_startproc
   subq $8, %rsp                # the stack is aligned for the call
@@ -43,6 +43,7 @@ asm(R"(
   jmp *%rax
   .cfi_endproc
   .size \name, . - \name
+  .popsection
 .endm
 )");
 

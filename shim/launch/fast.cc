@@ -9,6 +9,7 @@
 // driver, where the launch may wait for room in a queue while its own handle dies, or the slow side.
 #include "shim/launch/launch.h"
 
+#include "shim/base/hot.h"
 #include "shim/base/read_section.h"
 #include "shim/base/slow_reasons.h"
 #include "shim/counters/counters.h"
@@ -41,9 +42,9 @@ struct FramedLaunch {
   // False: they take a look on the slow side.
   bool read_attributes(uint32_t (&)[3], const CUlaunchAttribute**) const { return true; }
   uint32_t geometry(uint32_t i) const {
-    // The slot of each value in the frame, in the plain order.
-    static constexpr uint8_t kSlots[kPlainGeometryCount] = {1, 2, 3, 4, 5, 8, 9};
-    return static_cast<uint32_t>(reinterpret_cast<const uint64_t*>(&frame)[kSlots[i]]);
+    // The stream and the parameters are between the values, which are in the plain order. No table: it would be one more
+    // line to read.
+    return static_cast<uint32_t>(reinterpret_cast<const uint64_t*>(&frame)[i < 5 ? i + 1 : i + 3]);
   }
   static_assert(offsetof(LaunchFrame, grid) == 8 && offsetof(LaunchFrame, block_xy) == 32 &&
                 offsetof(LaunchFrame, block_z) == 64 && offsetof(LaunchFrame, shared_mem) == 72);
@@ -228,8 +229,8 @@ __attribute__((noinline)) typename Launch::End launch_remembered(Launch launch,
 
 // A decision without expressions, whose checks hold.
 template <class Launch>
-inline typename Launch::End launch_directly(Launch launch, const Decision& decision,
-                                            ReaderState* reader) {
+FIBSHIM_HOT inline typename Launch::End launch_directly(Launch launch, const Decision& decision,
+                                                        ReaderState* reader) {
   uint32_t geometry[kPlainGeometryCount];
   void** arguments;
   void* room[kMaxFastArguments];
@@ -267,10 +268,11 @@ __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch laun
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
                                            const Decision& decision, Way way, ReaderState* reader) {
+  if (__builtin_expect(way == Way::direct, 1)) {
+    return is_decided(launch, decision) ? launch_directly(launch, decision, reader)
+                                        : launch_remembered(launch, *candidate.record, reader);
+  }
   switch (way) {
-    case Way::direct:
-      if (!is_decided(launch, decision)) break;
-      return launch_directly(launch, decision, reader);
     case Way::original:
       if (!fast_checks_hold(decision.fast.checks, launch.params())) break;
       count_in(reader->counters, decision.counter);
@@ -308,7 +310,7 @@ inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader)
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uintptr_t slot,
                                                               ReaderState* reader) {
-  // While a stream captures nothing is found near: into a capture nothing is launched yet, and nothing counted.
+  // While there are such reasons nothing is found near: into a capture nothing is launched yet, and nothing counted.
   if (g_slow_reasons.load(std::memory_order_relaxed) != 0) {
     return leave_for_slow_side(launch, reader);
   }
@@ -325,13 +327,11 @@ __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uin
 
 // A kernel that some pattern fits.
 template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uintptr_t slot,
-                                                              ReaderState* reader) {
+FIBSHIM_HOT __attribute__((noinline)) typename Launch::End launch_tracked(Launch launch,
+                                                                          uintptr_t slot,
+                                                                          ReaderState* reader) {
   if ((slot & kSimple) == 0) return launch_unusual(launch, slot, reader);
-  if (launch.params() == nullptr || !launch.is_plain() ||
-      g_slow_reasons.load(std::memory_order_relaxed) != 0) {
-    return launch_unusual(launch, 0, reader);
-  }
+  if (launch.params() == nullptr || !launch.is_plain()) return launch_unusual(launch, 0, reader);
   const Candidate& candidate = simple_candidate_of(slot);
   const int64_t key = read_fast_key(candidate.fast_key, launch.params());
   const Decision* decision = find_decision_by_one(candidate, key);
@@ -363,7 +363,7 @@ inline typename Launch::End route(Launch launch) {
 #define FRAMED(name, api, plain, ex, is_per_thread_stream, has_extra)                            \
   static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::ex, \
                                                         is_per_thread_stream, has_extra};        \
-  Target fibshim_route_##name(LaunchFrame* frame) {                                              \
+  FIBSHIM_HOT Target fibshim_route_##name(LaunchFrame* frame) {                                  \
     return route(FramedLaunch<kFunctions_##name>{*frame});                                       \
   }
 
@@ -378,8 +378,8 @@ FRAMED(cuLaunchCooperativeKernel_ptsz, cooperative_ptsz, cuLaunchKernel_ptsz, cu
 #define WITH_CONFIG(name, api, plain, is_per_thread_stream)                                        \
   static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::name, \
                                                         is_per_thread_stream, true};               \
-  CUresult launch_##name(const CUlaunchConfig* config, CUfunction function, void** params,         \
-                         void** extra) {                                                           \
+  FIBSHIM_HOT CUresult launch_##name(const CUlaunchConfig* config, CUfunction function,            \
+                                     void** params, void** extra) {                                \
     return route(ConfigLaunch<kFunctions_##name>{config, function, params, extra});                \
   }
 

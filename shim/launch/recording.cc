@@ -75,6 +75,7 @@ void start_recording(const RecorderApi& recorder, const Snapshot& snapshot) {
   g_recorder = &recorder;
   recorder.start(g_host);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  suspend_fast_side();
   g_is_recording.store(true, std::memory_order_release);
 }
 

@@ -5,7 +5,7 @@
 
 // The result is in the register of the first argument.
 asm(R"(
-  .text
+  .section .text.hot, "ax", @progbits
   .globl fibshim_return_result
   .hidden fibshim_return_result
   .type fibshim_return_result, @function

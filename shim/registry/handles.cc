@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "shim/base/hot.h"
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/registry/decisions.h"
@@ -255,7 +256,7 @@ bool has_retired() { return !g_waiting.is_empty() || !g_collected.is_empty(); }
 }  // namespace handle_store
 
 constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
-constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
+FIBSHIM_HOT_DATA constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
 constinit std::atomic<uint64_t> g_handle_changes{0};
 
 void suspend_fast_side() {

@@ -2,6 +2,7 @@
 // to which its launch path may refer. They keep the promises of a preloaded library to every
 // process that maps it.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <fstream>
 #include <set>
@@ -129,6 +130,21 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
   const auto undefined = undefined_in("launch/fast.o");
   EXPECT_FALSE(undefined.empty());
   for (const std::string& symbol : undefined) EXPECT_TRUE(allowed.contains(symbol)) << symbol;
+}
+
+// The driver leaves little of the caches between two launches (shim/base/hot.h).
+TEST(ShimBinary, FastSideReadsItsVariablesFromOneLine) {
+  std::set<uint64_t> lines;
+  size_t count = 0;
+  for (const std::string& line :
+       lines_of("nm -C " + shim() +
+                " | grep -E ' "
+                "fibshim::(g_near_table|real::cuLaunch(Cooperative)?Kernel(Ex)?(_ptsz)?)$'")) {
+    lines.insert(strtoull(line.c_str(), nullptr, 16) / 64);
+    ++count;
+  }
+  EXPECT_EQ(count, 7u);
+  EXPECT_EQ(lines.size(), 1u);
 }
 
 TEST(ShimBinary, PlanRefersToNothingOutsideItself) {
