@@ -93,6 +93,14 @@ for tokens, block_size in itertools.product((1, 64, 65), experts.BLOCK_SIZES):
 if len(of_sglang.times) != len(cases) + len(experts.BLOCK_SIZES):
     problems.append(f"SGLang's: {sizes_of(of_sglang)}")
 
+sums = names_of("expert_sums.py")
+for engine, kinds in sums.KINDS.items():
+    of_sums = KeptTimes(build / "config" / engine)
+    for size, kind, rows in itertools.product(sums.SIZES, (None, *kinds), (1, 64, 65)):
+        of_sums.add(sums.definition_of(size, kind), "as two", 1.0, 2.0, batch_size=rows)
+    if [len(times) for times in of_sums.times.values()] != [2] * len(sums.SIZES) * (1 + len(kinds)):
+        problems.append(f"sums of experts: {sizes_of(of_sums)}")
+
 of_cublas = KeptTimes(build / "config/cublas")
 products = names_of("cublas.py").Products("bfloat16")
 for m, us in ((1, 10.0), (32, 20.0), (999, 30.0)):
