@@ -64,7 +64,8 @@ __device__ void sum_alone(const Type* expert_outputs, Type* c, int next_may_begi
   wait_for_kernel_before();
   const int64_t vector = int64_t{blockIdx.x} * kThreadsAlone + threadIdx.x;
   const Type* const from =
-      expert_outputs + (vector / kVectors * kTop * kVectors + vector % kVectors) * kElementsPerVector;
+      expert_outputs +
+      (vector / kVectors * kTop * kVectors + vector % kVectors) * kElementsPerVector;
   Vector parts[kTop];
 #pragma unroll
   for (int k = 0; k < kTop; ++k) parts[k] = load_once(from + k * kHidden);
@@ -108,8 +109,8 @@ __device__ void sum_and_normalize(const Type* expert_outputs, const Type* first,
     return value;
   });
   if (sum != nullptr) store_row<Plan>(sum + at, thread, z);
-  const float rstd = reciprocal_root(
-      sum_over_row(all, thread, blocks, squares) * (1.0f / Plan::kElements), eps);
+  const float rstd =
+      reciprocal_root(sum_over_row(all, thread, blocks, squares) * (1.0f / Plan::kElements), eps);
   const RowPart<Plan> y = make_row<Type, Plan>([&](int i, int j) -> float2 {
     const float2 scale = unpack<Type>(w, i, j);
     const float2 value = sum_of(i, j);
@@ -121,42 +122,45 @@ __device__ void sum_and_normalize(const Type* expert_outputs, const Type* first,
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_SUM_BOUNDS(hidden)                                    \
-  __launch_bounds__(fibshim::PlanFor<hidden>::kGroupThreads,          \
+#define FIBSHIM_SUM_BOUNDS(hidden)                           \
+  __launch_bounds__(fibshim::PlanFor<hidden>::kGroupThreads, \
                     512 / fibshim::PlanFor<hidden>::kGroupThreads)
-#define FIBSHIM_KERNELS(top, hidden)                                                              \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsAlone)                            \
-      moe_sum##top##_h##hidden##_bf16(const __nv_bfloat16* expert_outputs, __nv_bfloat16* c,      \
-                                      int next_may_begin) {                                       \
-    fibshim::sum_alone<top, hidden>(expert_outputs, c, next_may_begin);                           \
-  }                                                                                               \
-  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                           \
-      moe_sum##top##_add2_rmsnorm_h##hidden##_bf16(                                               \
-          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* first,                        \
-          const __nv_bfloat16* second, const __nv_bfloat16* weight, __nv_bfloat16* output,        \
-          float eps, int next_may_begin) {                                                        \
-    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(                                    \
-        expert_outputs, first, second, weight, nullptr, output, nullptr, eps, -0.0f,              \
-        next_may_begin);                                                                          \
-  }                                                                                               \
-  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                           \
-      moe_sum##top##_add2_rmsnorm_sum_h##hidden##_bf16(                                           \
-          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* first,                        \
-          const __nv_bfloat16* second, const __nv_bfloat16* weight, __nv_bfloat16* c,             \
-          __nv_bfloat16* output, __nv_bfloat16* sum, float eps, int next_may_begin) {             \
-    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(                                    \
-        expert_outputs, first, second, weight, c, output, sum, eps, -0.0f, next_may_begin);       \
-  }                                                                                               \
-  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                           \
-      moe_sum##top##_fused_add_rmsnorm_h##hidden##_bf16(                                          \
-          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* residual,                     \
-          const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* residual_output,     \
-          float eps, float weight_bias, int next_may_begin) {                                     \
-    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(                                    \
-        expert_outputs, residual, nullptr, weight, nullptr, output, residual_output, eps,         \
-        weight_bias, next_may_begin);                                                             \
+#define FIBSHIM_KERNELS(top, hidden)                                                            \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsAlone)                          \
+      moe_sum##top##_h##hidden##_bf16(const __nv_bfloat16* expert_outputs, __nv_bfloat16* c,    \
+                                      int next_may_begin) {                                     \
+    fibshim::sum_alone<top, hidden>(expert_outputs, c, next_may_begin);                         \
+  }                                                                                             \
+  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                         \
+      moe_sum##top##_add2_rmsnorm_h##hidden##_bf16(                                             \
+          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* first,                      \
+          const __nv_bfloat16* second, const __nv_bfloat16* weight, __nv_bfloat16* output,      \
+          float eps, int next_may_begin) {                                                      \
+    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(expert_outputs, first, second,    \
+                                                              weight, nullptr, output, nullptr, \
+                                                              eps, -0.0f, next_may_begin);      \
+  }                                                                                             \
+  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                         \
+      moe_sum##top##_add2_rmsnorm_sum_h##hidden##_bf16(                                         \
+          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* first,                      \
+          const __nv_bfloat16* second, const __nv_bfloat16* weight, __nv_bfloat16* c,           \
+          __nv_bfloat16* output, __nv_bfloat16* sum, float eps, int next_may_begin) {           \
+    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(                                  \
+        expert_outputs, first, second, weight, c, output, sum, eps, -0.0f, next_may_begin);     \
+  }
+#define FIBSHIM_FUSED_ADD_KERNEL(top, hidden)                                                 \
+  extern "C" __global__ void FIBSHIM_SUM_BOUNDS(hidden)                                       \
+      moe_sum##top##_fused_add_rmsnorm_h##hidden##_bf16(                                      \
+          const __nv_bfloat16* expert_outputs, const __nv_bfloat16* residual,                 \
+          const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* residual_output, \
+          float eps, float weight_bias, int next_may_begin) {                                 \
+    fibshim::sum_and_normalize<top, fibshim::PlanFor<hidden>>(                                \
+        expert_outputs, residual, nullptr, weight, nullptr, output, residual_output, eps,     \
+        weight_bias, next_may_begin);                                                         \
   }
 
 FIBSHIM_KERNELS(8, 2048)
 FIBSHIM_KERNELS(8, 4096)
 FIBSHIM_KERNELS(2, 4096)
+
+FIBSHIM_FUSED_ADD_KERNEL(8, 2048)

@@ -96,9 +96,10 @@ if len(of_sglang.times) != len(cases) + len(experts.BLOCK_SIZES):
 sums = names_of("expert_sums.py")
 for engine, kinds in sums.KINDS.items():
     of_sums = KeptTimes(build / "config" / engine)
-    for size, kind, rows in itertools.product(sums.SIZES, (None, *kinds), (1, 64, 65)):
-        of_sums.add(sums.definition_of(size, kind), "as two", 1.0, 2.0, batch_size=rows)
-    if [len(times) for times in of_sums.times.values()] != [2] * len(sums.SIZES) * (1 + len(kinds)):
+    all_sums = [(size, None) for size in sums.SIZES] + [*itertools.product(sums.SIZES_OF_NORMS[engine], kinds)]
+    for of, rows in itertools.product(all_sums, (1, 64, 65)):
+        of_sums.add(sums.definition_of(*of), "as two", 1.0, 2.0, batch_size=rows)
+    if [len(times) for times in of_sums.times.values()] != [2] * len(all_sums):
         problems.append(f"sums of experts: {sizes_of(of_sums)}")
 
 of_cublas = KeptTimes(build / "config/cublas")
