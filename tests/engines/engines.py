@@ -127,6 +127,8 @@ EXPERT_SIZES = "2048:768:8:128"  # Qwen3-30B-A3B
 EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
+EXPERT_SUMS = {(2048, 1e-6): 8, (4096, 1e-5): 2, (4096, 1e-6): 8}  # of rows of config/shared/moe_sum: hidden size and epsilon, a token's experts
+SGLANG_EXPERT_SUMS = ("2048",)  # larger models have several GPUs, whose sums are added up in between
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1", "0.7.4")
 SGL_SAMPLING = "0.3.21"  # whose wheel has it compiled, as of FlashInfer before 0.5
@@ -325,7 +327,7 @@ def cute():
     kinds = {kind: sizes_of(f"{kind.replace('fused_add_', '') if 'quant' in kind else kind}/sizes.table") for kind in
              ("rmsnorm", "fused_add_rmsnorm", "rmsnorm_quant", "fused_add_rmsnorm_quant")}
     kinds["qk_rmsnorm"] = ["64", "128", "256", "512"]
-    kernels, codes = collections.defaultdict(list), collections.defaultdict(set)
+    kernels, codes, behind_sums = collections.defaultdict(list), collections.defaultdict(set), collections.defaultdict(set)
     for version, dsl in CUTE:
         environment = BUILD / f"cute-{dsl}"
         if not environment.exists():
@@ -339,20 +341,25 @@ def cute():
             kernel, = cubin["kernels"]
             params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
             kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
-            kind, dtype, _, bias, how, _ = path.stem.split(".")
+            kind, dtype, size, bias, how, _ = path.stem.split(".")
             codes[kind, dtype, bias, how].add(cubin["code"])
+            if (kind, dtype, bias, how) == ("fused_add_rmsnorm", "bfloat16", "0", "dense") and size in SGLANG_EXPERT_SUMS:
+                behind_sums[size].add(cubin["code"])
     lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
     (HERE / "data/flashinfer.recorded").write_text("fibshim kernels 1: flashinfer\n" + "\n".join(lines) + "\n")
+    head = f"# Made by `tests/engines/engines.py cute`: the codes of CuTe-DSL {', '.join(sorted({dsl for _, dsl in CUTE}))} for sm_90a."
+    listed = lambda found: ", ".join(f'"{code}"' for code in sorted(found))
+    (HERE.parent.parent / "config/sglang/moe_sum_fused_add_rmsnorm.table").write_text(
+        "\n".join([head, "hidden_size codes", *(f"{size} {listed(found)}" for size, found in sorted(behind_sums.items()))]) + "\n")
     for kind in kinds:
-        table = [f"# Made by `tests/engines/engines.py cute`: the codes of CuTe-DSL {', '.join(sorted({dsl for _, dsl in CUTE}))} for sm_90a.",
+        table = [head,
                  "gemma family bias type dtype suffix cute_type rows bytes shape stride0 stride1 stride2 codes"]
         for (of, dtype, bias, how), found in sorted(codes.items()):
             if of != kind:
                 continue
             gemma = ("-", "-") if bias == "0" else ("gemma-", "gemma_")
             suffixes = CUTE_TYPES[dtype]
-            table.append(" ".join((*gemma, bias, suffixes[0], dtype, *suffixes[1:], how, *CUTE_ROWS[how],
-                                   ", ".join(f'"{code}"' for code in sorted(found)))))
+            table.append(" ".join((*gemma, bias, suffixes[0], dtype, *suffixes[1:], how, *CUTE_ROWS[how], listed(found))))
         (HERE.parent.parent / f"config/flashinfer/cute_{kind}.table").write_text("\n".join(table) + "\n")
 
 
@@ -465,6 +472,9 @@ def inductor():
         write(f"inductor_{kind}", "hidden_size eps label codes", norms)
         if kind.startswith("add") and kind != "add_rms_norm_copy":
             write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
+        if kind.startswith("add2"):
+            write(f"moe_sum_{kind}", "hidden_size eps topk label codes",
+                  [((*norm[:2], EXPERT_SUMS[norm[:2]], norm[2]), of) for norm, of in norms if norm[:2] in EXPERT_SUMS])
     for kind in ("silu_and_mul", "gelu_tanh_and_mul"):
         write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind].items())])
     queries, keys = codes["rope_query"], codes["rope_key"]

@@ -103,6 +103,15 @@ for tokens, block_size in itertools.product((1, 64, 65), experts.BLOCK_SIZES):
 if len(of_sglang.times) != len(cases) + len(experts.BLOCK_SIZES):
     problems.append(f"SGLang's: {sizes_of(of_sglang)}")
 
+sums = names_of("expert_sums.py")
+for engine, kinds in sums.KINDS.items():
+    of_sums = KeptTimes(build / "config" / engine)
+    all_sums = [(size, None) for size in sums.SIZES] + [*itertools.product(sums.SIZES_OF_NORMS[engine], kinds)]
+    for of, rows in itertools.product(all_sums, (1, 64, 65)):
+        of_sums.add(sums.definition_of(*of), "as two", 1.0, 2.0, batch_size=rows)
+    if [len(times) for times in of_sums.times.values()] != [2] * len(all_sums):
+        problems.append(f"sums of experts: {sizes_of(of_sums)}")
+
 of_cublas = KeptTimes(build / "config/cublas")
 of_parts, make_products = KeptTimes(build / "config/cublas"), names_of("cublas.py").Products
 for dtype, has_bias, n, parts, m in itertools.product(("bfloat16", "float16"), (False, True), (3072, 4096), (2, 3, 4), (1, 16, 32)):

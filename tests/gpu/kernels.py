@@ -320,6 +320,27 @@ def splitk_reduce_sum_rmsnorm(solution, dtype, size, rows):
     return problems
 
 
+def moe_sum(solution, dtype, size, rows):
+    draw = Draw(rows * 53 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    outputs_of_experts = torch.stack([draw.rows(rows, size) for _ in range(numbers_of(solution.definition)["top"])], 1)
+    given = {name: draw.rows(rows, size) for name in ("first", "second", "residual") if name in takes}
+    w = draw.normal(size, scale=0.5, offset=1.0)
+    total = outputs_of_experts[:, 0].float()
+    for k in range(1, outputs_of_experts.shape[1]):
+        total = total + outputs_of_experts[:, k].float()
+    c = total.to(dtype)
+    terms = [c.double(), *(one.double() for one in given.values())]
+    sum64, noise = sum(terms), 2.0**-23 * sum(term.abs() for term in terms)
+    outputs = {name: poisoned(rows, size, dtype) for name in ("C", "output", "sum", "residual_output")}
+    solution.launch({"expert_outputs": outputs_of_experts, **given, "weight": w, "eps": EPS, "weight_bias": 0.0, "batch_size": rows, **outputs})
+    problems = [] if "C" not in takes or torch.equal(outputs["C"], c) else ["the sum of the experts' rows is not what it should be"]
+    if "output" in takes:
+        r = reciprocal_root(sum64.pow(2), EPS)
+        problems += wrong("output", outputs["output"], sum64 * r * w.double(), noise * r * w.double().abs())
+    return problems + [problem for name in ("sum", "residual_output") if name in takes for problem in wrong(name, outputs[name], sum64, noise)]
+
+
 ACTIVATIONS = {
     "mul_and_silu": lambda x: x * torch.sigmoid(x),
     "silu_and_mul": lambda x: x * torch.sigmoid(x),
@@ -707,6 +728,7 @@ FAMILIES = {
     **dict.fromkeys([f"moe_gemm{form}{kind}" for form in ("", "_each") for kind in ("", "_weighted", "_silu")], moe_gemm),
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
+    **dict.fromkeys(("moe_sum", "moe_sum_add2_rmsnorm", "moe_sum_add2_rmsnorm_sum", "moe_sum_fused_add_rmsnorm"), moe_sum),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",
                      "silu_and_mul_then_quant_per_token"), then_quant),
     **dict.fromkeys([op + form for op in ("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling")

@@ -158,6 +158,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
   run "vLLM's products of experts" "$python" "$here/expert_products.py" "$build" vllm
+  run "vLLM's sums of experts and the norm behind them" "$python" "$here/expert_sums.py" "$build" vllm
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
   skipped=$((skipped + 1))
@@ -169,6 +170,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "SGLang, sampled" "$python" "$here/engine_sglang.py" "$build" --temperature 0.8
   run "SGLang's routing to experts as one" "$python" "$here/sglang_routing.py" "$build"
   run "SGLang's products of experts" "$python" "$here/expert_products.py" "$build" sglang
+  run "SGLang's sums of experts and the norm behind them" "$python" "$here/expert_sums.py" "$build" sglang
 else
   echo "SKIP SGLang: it is not installed (pip install sglang)"
   skipped=$((skipped + 1))

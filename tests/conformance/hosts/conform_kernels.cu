@@ -338,4 +338,28 @@ extern "C" __global__ void triton_red_fused_fused_add_rms_norm_2(const void*, co
                                                                  const void*, const void*, void*,
                                                                  void*, int, int, void*, void*) {}
 
+// The sum of a token's rows of its experts, as vLLM launches it, now and in 0.25, and with a map of experts.
+extern "C" __global__ void
+_ZN4vllm3moe18moe_sum_vec_kernelIN3c108BFloat16EiLi2ELb0EEEvPT_PKS4_lillPKT0_PKill(
+    void*, const void*, int64_t, int, int64_t, int64_t, const int*, const int*, int64_t, int64_t) {}
+extern "C" __global__ void
+_ZN4vllm3moe18moe_sum_vec_kernelIN3c108BFloat16EiLi2ELb1EEEvPT_PKS4_lillPKT0_PKill(
+    void*, const void*, int64_t, int, int64_t, int64_t, const int*, const int*, int64_t, int64_t) {}
+extern "C" __global__ void _ZN4vllm3moe18moe_sum_vec_kernelIN3c108BFloat16ELi2EEEvPT_PKS4_lill(
+    void*, const void*, int64_t, int, int64_t, int64_t) {}
+
+// And as SGLang does, up to 32 tokens and of more, with the norm behind it.
+extern "C" __global__ void _moe_sum_reduce_kernel(const void*, int, int, void*, int, int, int, int,
+                                                  void*, void*) {}
+extern "C" __global__ void
+_Z21moe_sum_reduce_kernelIN3c108BFloat16ELi8EEvPKT_PS2_lllllN2at10OpMathTypeIS2_E4typeE(
+    const void*, void*, int64_t, int64_t, int64_t, int64_t, int64_t, float) {}
+struct CuteRows {
+  void* rows;
+  int64_t count;
+};
+extern "C" __global__ void
+kernel_cutlass_kernel_flashinfernormkernelsfused_add_rmsnormFusedAddRMSNormKernel_object_at__tensorptrbf16gmemalign128oi64204820481_tensorptrbf16gmemalign128oi64204820481_tensorptrbf16gme_0(
+    CuteRows, CuteRows, const void*, int64_t, float) {}
+
 #endif
