@@ -170,7 +170,8 @@ def in_parts(args, config):
         weights, more = products.inputs(generator, max(2, -(-WEIGHTS // moved)), n, k)
         turn = itertools.cycle(weights)
         names = products.names_in_parts(n, k, parts)
-        graph_us(lambda: products.run(products.rows(generator, 1, k), next(turn), more), moved)  # clocks fall while libraries make kernels
+        row = products.rows(generator, 1, k)
+        graph_us(lambda: products.run(row, next(turn), more), moved)  # clocks fall while libraries make kernels
         for m in args.rows:
             label = f"cublas.n{n}.k{k}.m{m}.parts{parts}"
             x = products.rows(generator, m, k)

@@ -335,7 +335,7 @@ def all_times(args, say):
         merged = under(folder_of(args, pathlib.Path(stats, "alone"), False, True), "merges")
     for name, before in own.items():
         of_ours = [("", ours[name]["us"])] if kept.solution_for(before["definition"], **before["axes"]) else []
-        for what, us in of_ours + [(", merged alone", merged[name]["us"])] * (name in merged):
+        for what, us in of_ours + ([(", merged alone", merged[name]["us"])] if name in merged else []):
             (keep_merge if what else keep_time)(kept, before, us)
             say(us <= 1.02 * before["us"], f"{name}{what}: {us:.2f} us (FlashAttention {before['us']:.2f})")
     missed = {before["definition"] for before in own.values()} - {name for name, outcome in counts if outcome == "hit"}
