@@ -173,10 +173,13 @@ static_assert(sizeof(Record) % alignof(Candidate) == 0);
 namespace handle_store {
 
 HandleTable* new_table(uint64_t living) {
-  uint64_t capacity = kSmallestCapacity;
+  uint64_t capacity = g_table == nullptr ? kSmallestCapacity : g_table->capacity();
   while (capacity < (living + 1) * 4) capacity *= 2;
   auto* const table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(capacity)));
-  if (table != nullptr) table->byte_mask = (capacity - 1) * sizeof(HandleSlot);
+  if (table == nullptr) return nullptr;
+  table->byte_mask = (capacity - 1) * sizeof(HandleSlot);
+  table->slots()[0].key.store(kNoHandle, std::memory_order_relaxed);
+  table->used = 1;
   return table;
 }
 
@@ -214,7 +217,7 @@ static uint32_t g_kept_off = 0;
 void publish_table(HandleTable* table) {
   HandleTable* const old = g_table;
   g_handle_table.store(table, std::memory_order_release);
-  if (g_kept_off == 0) g_near_table.store(table, std::memory_order_release);
+  if (g_kept_off == 0) g_near_mask.store(table->byte_mask, std::memory_order_release);
   g_table = table;
   if (old == nullptr) return;
   old->next = g_collected.tables;
@@ -255,18 +258,19 @@ bool has_retired() { return !g_waiting.is_empty() || !g_collected.is_empty(); }
 
 }  // namespace handle_store
 
-constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
-FIBSHIM_HOT_DATA constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
+FIBSHIM_HOT_DATA constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
+FIBSHIM_HOT_DATA constinit std::atomic<uint64_t> g_near_mask{0};
 constinit std::atomic<uint64_t> g_handle_changes{0};
 
 void suspend_fast_side() {
   MutexGuard guard(g_lock);
-  if (g_kept_off++ == 0) g_near_table.store(&g_empty_table.table, std::memory_order_release);
+  if (g_kept_off++ == 0) g_near_mask.store(0, std::memory_order_release);
 }
 
 void resume_fast_side() {
   MutexGuard guard(g_lock);
-  if (--g_kept_off == 0) g_near_table.store(g_handle_table.load(), std::memory_order_release);
+  if (--g_kept_off == 0)
+    g_near_mask.store(g_handle_table.load()->byte_mask, std::memory_order_release);
 }
 
 HandleEntry* make_entry(const NewHandle& given) {

@@ -108,7 +108,7 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
       // Data that it reads.
       "fibshim::t_fast_reader",
       "fibshim::g_handle_table",
-      "fibshim::g_near_table",
+      "fibshim::g_near_mask",
       "fibshim::g_slow_reasons",
       "fibshim::g_handle_changes",
       // Functions to which it passes the launch.
@@ -136,14 +136,14 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
 TEST(ShimBinary, FastSideReadsItsVariablesFromOneLine) {
   std::set<uint64_t> lines;
   size_t count = 0;
-  for (const std::string& line :
-       lines_of("nm -C " + shim() +
-                " | grep -E ' "
-                "fibshim::(g_near_table|real::cuLaunch(Cooperative)?Kernel(Ex)?(_ptsz)?)$'")) {
+  for (const std::string& line : lines_of("nm -C " + shim() +
+                                          " | grep -E ' "
+                                          "fibshim::(g_handle_table|g_near_mask|real::cuLaunch("
+                                          "Cooperative)?Kernel(Ex)?(_ptsz)?)$'")) {
     lines.insert(strtoull(line.c_str(), nullptr, 16) / 64);
     ++count;
   }
-  EXPECT_EQ(count, 7u);
+  EXPECT_EQ(count, 8u);
   EXPECT_EQ(lines.size(), 1u);
 }
 
