@@ -5,6 +5,7 @@
 #   build/bench/load_bench      Google Benchmark: the loader on large folders
 #   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
 #   build/bench/launch_turns    launches of two threads, for the test that they share no cache line
+#   build/bench/launch_cold     launches, before each of which the first caches are filled with other things
 #   build/bench/overhead_launch the same launches on a real GPU, for tests/gpu/overhead.sh
 #   build/bench/launch_variety  many kernels, geometries and threads, for tests of recordings
 #   build/bench/libforwarder.so a preload that only forwards: the cost of any interposition
@@ -19,7 +20,7 @@ BENCH_IMAGES := $(addprefix $(BENCH)/images/launches/,launches.sm_90.cubin many_
 BENCH_CONFIG := $(BENCH)/config
 LAUNCH_LOOP := $(BENCH)/launch_loop
 LAUNCH_VARIETY := $(BENCH)/launch_variety
-BENCH_TOOLS := $(addprefix $(BENCH)/,launch_bench load_bench overhead_launch) $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,libforwarder.so libswitch.so libempty.so)
+BENCH_TOOLS := $(addprefix $(BENCH)/,launch_bench launch_cold load_bench overhead_launch) $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,libforwarder.so libswitch.so libempty.so)
 MANY_KERNELS := 500
 
 bench: $(BENCH)/run $(BENCH_TOOLS) $(CLI) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test $(BUILD)/setup-bench ## measure launches, scaling and loading; writes build/bench/*.json
@@ -66,6 +67,7 @@ $(BENCH)/libempty.so: | $(SETUP)
 BENCH_ENGINE := $(call TEST_OBJ,tests/bench/engine.cc shim/driver/real_dl.cc)
 $(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_turns: $(call TEST_OBJ,tests/bench/launch_turns.cc) $(BENCH_ENGINE)
+$(BENCH)/launch_cold: $(call TEST_OBJ,tests/bench/launch_cold.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc) $(BENCH_ENGINE)
 $(BENCH)/overhead_launch: $(call TEST_OBJ,tests/gpu/overhead_launch.cc) $(BENCH_ENGINE)
 $(LAUNCH_VARIETY): $(call TEST_OBJ,tests/bench/launch_variety.cc) $(BENCH_ENGINE)
@@ -73,7 +75,7 @@ $(BENCH)/load_bench: $(call TEST_OBJ,tests/bench/load_bench.cc)
 $(BENCH)/run: $(call TEST_OBJ,$(addprefix tests/bench/,run.cc growth_tables.cc large_folder.cc launch_table.cc measure.cc report.cc \
   spawn_cost.cc thread_table.cc) \
   tests/support/process.cc)
-$(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,launch_turns overhead_launch run):
+$(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,launch_cold launch_turns overhead_launch run):
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -lpthread -ldl
