@@ -1,6 +1,6 @@
 // What a launch costs where the first caches hold nothing of it, as behind a real driver, which fills them at each call: before
 // each launch as much other code and data is run and written, and as many other pages, as these caches and translations hold.
-// The ways come by turns; the time is the mean without the slowest twentieth.
+// The ways come by turns, in a random order; the time is the mean without the slowest twentieth.
 //
 //   launch_cold LABEL ROUNDS        on the simulated driver, with the shim preloaded and build/bench/config
 #include <stdio.h>
@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/bench/engine.h"
@@ -61,9 +63,8 @@ class Caches {
 struct Way {
   const char* name;
   const char* kernel;  // of launches.cu
-  bool is_direct;      // past the preload
   CUfunction handle = nullptr;
-  std::vector<double> ns = {};
+  std::vector<double> ns[2] = {};  // through the preload, and past it
 };
 
 double mean_of_most(std::vector<double> values) {
@@ -74,27 +75,34 @@ double mean_of_most(std::vector<double> values) {
 
 void measure(const char* label, int rounds) {
   using Clock = std::chrono::steady_clock;
-  Way ways[] = {{"direct", "bench_untracked", true},     {"untracked", "bench_untracked", false},
-                {"fallback", "bench_fallback", false},   {"hit", "bench_hit", false},
-                {"hit_remap", "bench_hit_remap", false}, {"hit_chosen", "bench_hit_chosen", false}};
+  Way ways[] = {{"untracked", "bench_untracked"},
+                {"fallback", "bench_fallback"},
+                {"hit", "bench_hit"},
+                {"hit_remap", "bench_hit_remap"},
+                {"hit_chosen", "bench_hit_chosen"}};
   const CUstream stream = start_thread();
-  for (Way& way : ways) way.handle = load_kernel("launches", way.kernel);
+  std::vector<std::pair<Way*, bool>> turns;  // is it past the preload?
+  for (Way& way : ways) {
+    way.handle = load_kernel("launches", way.kernel);
+    turns.insert(turns.end(), {{&way, false}, {&way, true}});
+  }
   Arguments arguments;
   Caches caches;
+  std::minstd_rand random;
   for (int round = -kWarmUpRounds; round < rounds; ++round) {
-    for (Way& way : ways) {
-      const auto function = way.is_direct ? cuda().direct_launch : cuda().launch;
+    std::shuffle(turns.begin(), turns.end(), random);
+    for (const auto& [way, is_direct] : turns) {
+      const auto function = is_direct ? cuda().direct_launch : cuda().launch;
       caches.fill();
       const auto begin = Clock::now();
-      require(launch(function, way.handle, stream, arguments), way.name);
+      require(launch(function, way->handle, stream, arguments), way->name);
       const std::chrono::duration<double, std::nano> elapsed = Clock::now() - begin;
-      if (round >= 0) way.ns.push_back(elapsed.count());
+      if (round >= 0) way->ns[is_direct].push_back(elapsed.count());
     }
   }
-  const double direct_ns = mean_of_most(ways[0].ns);
-  printf("%s: direct %.1f ns", label, direct_ns);
+  printf("%s: added ns", label);
   for (const Way& way : ways) {
-    if (!way.is_direct) printf(", %s +%.1f", way.name, mean_of_most(way.ns) - direct_ns);
+    printf(", %s %.1f", way.name, mean_of_most(way.ns[0]) - mean_of_most(way.ns[1]));
   }
   printf("\n");
 }
