@@ -28,7 +28,7 @@ $(BUILD)/obj/shim/shadow/compare_image.o: $(BUILD)/obj/shim/shadow/compare.fatbi
 SHIM_FLAGS := -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec
 SHIM_CC_OBJ := $(SHIM_OBJ) $(RECORD_OBJ) $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o)
 $(SHIM_CC_OBJ): ROOM_FLAGS = $(SHIM_FLAGS)
-# Few lines of code: what a launch runs is cold each time.
+# Functions begin on a cache line: a launch whose code is cold reads fewer lines.
 $(BUILD)/obj/shim/launch/fast.o: ROOM_FLAGS += -falign-functions=64
 $(eval $(call precompiled,shim/base/precompiled.h,$(sort $(SHIM_CC_OBJ)),$(SHIM_FLAGS)))
 

@@ -3,5 +3,6 @@
 #pragma once
 
 #define FIBSHIM_HOT __attribute__((hot))
-// A variable of one 64-byte line, which driver.cc begins. Of other objects the linker puts them behind it.
+// Puts a variable into the one 64-byte line that driver.cc begins. driver.o must be linked before the others' objects; a test
+// of the binary checks that.
 #define FIBSHIM_HOT_DATA __attribute__((section("fibshim_hot")))

@@ -5,7 +5,7 @@
 
 // The result is in the register of the first argument.
 asm(R"(
-  .section .text.hot, "ax", @progbits
+  .pushsection .text.hot, "ax", @progbits
   .globl fibshim_return_result
   .hidden fibshim_return_result
   .type fibshim_return_result, @function
@@ -16,6 +16,7 @@ fibshim_return_result:
   ret
   .cfi_endproc
   .size fibshim_return_result, . - fibshim_return_result
+  .popsection
 )");
 
 #else

@@ -27,7 +27,8 @@ inline size_t table_bytes(uint64_t capacity) {
   return sizeof(HandleTable) + (capacity + 1) * sizeof(HandleSlot);
 }
 
-// Makes an empty table with room for this many living keys and as many later ones. Null: no memory.
+// Makes a table with room for this many living keys and as many later ones, never smaller than the published one. Requires
+// g_lock. Null: no memory.
 HandleTable* new_table(uint64_t living);
 
 // Returns the slot of a key, a new one if it has none. Requires that the table has room.

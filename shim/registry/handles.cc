@@ -200,7 +200,7 @@ HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
 uintptr_t value_of(HandleEntry* entry) {
   const auto address = reinterpret_cast<uintptr_t>(entry);
   const Record* const record = entry->record;
-  // While launches are recorded all of them must take the slow side.
+  // While launches are recorded the slow side needs the record.
   if (record == nullptr) return address | kUntracked;
   if (record->candidate_count == 0) return is_recording() ? address : address | kUntracked;
   const Candidate& first = record->candidates[0];
@@ -269,8 +269,9 @@ void suspend_fast_side() {
 
 void resume_fast_side() {
   MutexGuard guard(g_lock);
-  if (--g_kept_off == 0)
+  if (--g_kept_off == 0) {
     g_near_mask.store(g_handle_table.load()->byte_mask, std::memory_order_release);
+  }
 }
 
 HandleEntry* make_entry(const NewHandle& given) {

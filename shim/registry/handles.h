@@ -46,7 +46,8 @@ struct HandleSlot {
   std::atomic<uintptr_t> value;  // HandleEntry* or Candidate* with its marks; 0: dead
 };
 
-// Followed by its slots, a power of two of them, never fewer than those of a table before it. The first holds kNoHandle.
+// Followed by its slots, a power of two of them. A published table never has fewer than the one before it, and its first slot
+// holds kNoHandle.
 struct HandleTable {
   uint64_t byte_mask;   // mask of a slot's place in bytes: (capacity - 1) * sizeof(HandleSlot)
   union {               // for the writer only
@@ -84,7 +85,7 @@ inline HandleEntry* entry_of(uintptr_t value) {
              : reinterpret_cast<HandleEntry*>(value & ~(kUntracked | kUnmatched));
 }
 
-// No handle: not of a kernel, and not the mark of a slot never used.
+// The key of a published table's first slot: matches no handle, and is not 0, which marks a free slot.
 inline constexpr uintptr_t kNoHandle = ~uintptr_t{0};
 
 extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));

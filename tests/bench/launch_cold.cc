@@ -2,6 +2,8 @@
 // each launch as much other code and data is run and written, and as many other pages, as these caches and translations hold.
 // The ways come by turns, in a random order; the time is the mean without the slowest twentieth.
 //
+// Of x86-64 alone, since it writes instructions.
+//
 //   launch_cold LABEL ROUNDS        on the simulated driver, with the shim preloaded and build/bench/config
 #include <stdio.h>
 #include <stdlib.h>

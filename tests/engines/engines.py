@@ -127,7 +127,7 @@ EXPERT_SIZES = "2048:768:8:128"  # Qwen3-30B-A3B
 EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
-EXPERT_SUMS = {(2048, 1e-6): 8, (4096, 1e-5): 2, (4096, 1e-6): 8}  # of rows of config/shared/moe_sum: hidden size and epsilon, a token's experts
+EXPERT_SUMS = {(2048, 1e-6): 8, (4096, 1e-5): 2}  # of rows of config/shared/moe_sum/norm_sizes.table: hidden size and epsilon, a token's experts
 SGLANG_EXPERT_SUMS = ("2048",)  # larger models have several GPUs, whose sums are added up in between
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1", "0.7.4")

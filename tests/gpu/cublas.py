@@ -160,7 +160,7 @@ def in_parts(args, config):
     from graph_time import graph_us
     from solutions import load_all
     from sum_norm import choose
-    products, kept, solutions = args.products, KeptTimes(config), {}
+    products, kept, solutions, failed = args.products, KeptTimes(config), {}, 0
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     for solution in load_all(str(config)):
         solutions.setdefault(solution.definition, []).append(solution)
@@ -195,11 +195,12 @@ def in_parts(args, config):
             us = graph_us(lambda: run(next(turn)), moved)
             for name in names[products.bias:]:  # the product's parts are without it
                 kept.add(name, "cuBLAS, product and sum", us, before_us, M=m)
+            failed += not is_right
             print(f"{'PASS' if is_right else 'FAIL'} {label}: error {ours.mean():.3e} in the mean, {ours.max():.3e} at most (cuBLAS {before.mean():.3e}, "
                   f"{before.max():.3e}), {us:.2f} us (cuBLAS {before_us:.2f})", flush=True)
     if args.keep:
         kept.write_here(args.keep)
-    return 0
+    return int(failed > 0)
 
 
 def parameters(args):

@@ -23,11 +23,11 @@ from report import Report
 from solutions import evaluate, load_all
 
 EPS = 1e-6
-SIZES = ((2048, 8), (4096, 8), (4096, 2))  # hidden size, a token's experts
+SIZES = {"vllm": ((2048, 8), (4096, 8), (4096, 2)), "sglang": ((2048, 8), (4096, 8))}  # hidden size, a token's experts
 # The norms by engine: their further inputs, and what they keep.
 KINDS = {"vllm": {"add2_rmsnorm": (("first", "second"), ("output",)), "add2_rmsnorm_sum": (("first", "second"), ("C", "output", "sum"))},
          "sglang": {"fused_add_rmsnorm": (("residual",), ("output", "residual_output"))}}
-SIZES_OF_NORMS = {"vllm": SIZES, "sglang": SIZES[:1]}
+SIZES_OF_NORMS = {"vllm": ((2048, 8), (4096, 2)), "sglang": ((2048, 8),)}
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 IN_PLACE = ("add2_rmsnorm", "fused_add_rmsnorm")  # on the sum
 GUARD, POISON = 256, 0x5555  # elements before and behind each output
@@ -149,7 +149,7 @@ def main():
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     engine_sum = sum_of(args.engine)
     with report.phase(f"the bytes of {name}'s sum") as problems:
-        for size, rows in itertools.product(SIZES, args.rows):
+        for size, rows in itertools.product(SIZES[args.engine], args.rows):
             case = Case(solutions, size, None, kinds, rows)
             expected, _ = case.bytes_of(case.in_order)
             compare(case, problems, name, expected, lambda: engine_sum(case.experts, case.outputs["C"]))
@@ -160,7 +160,7 @@ def main():
             expected, _ = case.bytes_of(lambda: (case.alone(), case.norm()))
             for blocks in args.clusters:
                 compare(case, problems, f"clusters of {blocks}", expected, lambda: of_blocks(case.solution(), blocks).launch(case.arguments, True))
-    for size, rows in itertools.product(SIZES, args.rows):
+    for size, rows in itertools.product(SIZES[args.engine], args.rows):
         case = Case(solutions, size, None, kinds, rows)
         moved = 2 * case.experts.numel()
         us, his_us = graph_us(case.alone, moved), graph_us(lambda: engine_sum(case.experts, case.outputs["C"]), moved)

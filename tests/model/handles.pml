@@ -2,6 +2,8 @@
  * one writer, who hands out, kills and hands out again two handles that fall on the same slot, rebuilds
  * the table, and uses dead records and old tables again.
  *
+ * Not modelled: that the fast side reads a mask before the table, both of which only grow; all tables here have one size.
+ *
  * What must hold:
  *   - nobody reads a table or a record that is free to be used for something else;
  *   - a launch finds what its handle meant at some moment between its begin and its end, or, if the
