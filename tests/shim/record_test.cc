@@ -222,6 +222,13 @@ TEST_F(Record, WhatItKeepsIsAReferenceForVerify) {
   EXPECT_CONTAINS(result.out, "1 case: 1 passed, 0 failed");
 }
 
+// A kernel with one candidate, whose key the fast side can read.
+TEST_F(Record, HasTheLaunchesThatTheFastSideWouldDecide) {
+  const Recorded run = record({build_dir() + "/bench/launch_loop", "50", "bench_hit"},
+                              {"-c", build_dir() + "/bench/config", "--mode", "apply"});
+  EXPECT_EQ(run.kernel()["outcomes"], (nlohmann::json{{"hit", 8 + 3 * 50}}));
+}
+
 TEST_F(Record, RedirectsNothingUnlessTold) {
   const std::vector<std::string> engine = {"--launches=70", "--hidden=128"};
   const Recorded observed = record_engine(engine, {"-c", pytorch_config()});
