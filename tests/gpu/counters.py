@@ -1,4 +1,5 @@
 """The counts of `fibshim stats --json`, and differences between two looks at them."""
+import argparse
 import collections
 import json
 import os
@@ -84,6 +85,16 @@ class Watch:
         for key in sorted(set(counted) | set(self.expected)):
             if counted[key] != self.expected[key]:
                 self.problems.append(f"{key[0]} {key[1]}: counted {counted[key]}, launched {self.expected[key]}")
+
+
+def read_arguments(description):
+    """BUILD CUBINS [--keep FILE], of a test of decode attention; and CHILD, which run_side() adds."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=os.path.abspath)
+    parser.add_argument("cubins")
+    parser.add_argument("child", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
+    return parser.parse_args()
 
 
 def run_side(arguments, environment):

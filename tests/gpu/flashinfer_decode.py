@@ -9,7 +9,6 @@ merges, and parts that are none in graphs. Each side is a process of its own and
 of output and lse from float64, and the times of replayed graphs that read more keys and values than L2 holds. What the folder
 is not for must run as before, and be counted.
 """
-import argparse
 import ctypes
 import json
 import os
@@ -20,7 +19,7 @@ import struct
 import subprocess
 import sys
 
-from counters import FIBSHIM, run_side
+from counters import FIBSHIM, read_arguments, run_side
 from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
@@ -238,12 +237,7 @@ def child(build, cubins, out_path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=os.path.abspath)
-    parser.add_argument("cubins")
-    parser.add_argument("child", nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
-    args = parser.parse_args()
+    args = read_arguments(__doc__)
     build, cubins = args.build, args.cubins
     if args.child:
         return child(build, cubins, args.child)

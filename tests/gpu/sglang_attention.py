@@ -10,7 +10,6 @@ side is a process of its own and makes the same inputs. Compared are the errors 
 graph that is replayed with other lengths, and the times of replayed graphs that read more keys and values than L2 holds. A third
 side has only what merges parts, whose bits must be FlashAttention's. What the folder is not for must run as before, and be counted.
 """
-import argparse
 import ctypes
 import hashlib
 import json
@@ -25,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 
-from counters import FIBSHIM, run_side
+from counters import FIBSHIM, read_arguments, run_side
 from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
@@ -280,12 +279,7 @@ def keep(kept, before, us, merged_us):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=os.path.abspath)
-    parser.add_argument("cubins")
-    parser.add_argument("child", nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument("--keep", metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/flash_attention`")
-    args = parser.parse_args()
+    args = read_arguments(__doc__)
     build, cubins = args.build, args.cubins
     if args.child:
         return child(cubins, args.child)
