@@ -68,6 +68,12 @@ def fill(model, *_, **__):
     is_gemma = "Gemma" in type(model).__name__
     norms, rest = (torch.Generator("cuda").manual_seed(seed) for seed in (1234, 1235 + rank))
     for name, parameter in model.named_parameters():
+        if name.endswith(("scale", "scale_inv")):
+            parameter.data.fill_(0.02)
+            continue
+        if parameter.element_size() == 1:  # fp8, scaled by the above
+            parameter.data.copy_(torch.empty(parameter.shape, dtype=torch.bfloat16, device=parameter.device).normal_(generator=rest))
+            continue
         is_norm = "norm" in name
         mean, deviation = (0.0 if is_gemma else 1.0, 0.1) if is_norm else (0.0, 1.0 if "embed" in name and not is_gemma else 0.02)
         parameter.data.normal_(mean, deviation, generator=norms if is_norm else rest)
