@@ -48,17 +48,23 @@ def kernels_of(source, pattern):
             yield found[1], *map(int, found[2].split(", "))
 
 
+def wide_kernels(source):
+    """Those whose sizes are wide_product.cuh's, by name."""
+    known = {}
+    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(source, r"FIBSHIM_KERNELS(?:_OF_ALL)?\((gemm_\w+), ([\d, ]+)\)"):
+        shared_mem = ring * 1024 + stages * rows * 512 + 2 * (32 + stages) * 8 + (16 if cluster > 1 else 0)
+        inbox = (cluster - 1) * tiles * groups * (rows // 8 // cluster) * 2048
+        shared_mem += inbox if shared_mem + inbox <= MOST_SHARED_MEM else 0
+        known[name] = Kernel(name, rows, tiles * groups * 8 if cluster > 1 else None, cluster, (groups * 4 + 5) * 32, shared_mem)
+    return known
+
+
 def all_kernels(root):
     known = {}
     for name, warps, columns, cluster, stages in kernels_of(root / "kernels/gemm/gemm.cu", r"FIBSHIM_KERNELS(?:_OF_BF16)?\((gemm_k\w+), ([\d, ]+)\)"):
         shared_mem = warps * stages * 2048 + 2 * warps * 512 + (2080 if cluster > 1 else 0)
         known[name] = Kernel(name, 8, None, cluster, warps * 32, shared_mem, warps * columns * cluster)
-    pattern = r"FIBSHIM_KERNELS(?:_OF_ALL)?\((gemm_wide_\w+), ([\d, ]+)\)"
-    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(root / "kernels/gemm_wide/gemm_wide.cu", pattern):
-        shared_mem = ring * 1024 + stages * rows * 512 + 2 * (32 + stages) * 8 + (16 if cluster > 1 else 0)
-        inbox = (cluster - 1) * tiles * groups * (rows // 8 // cluster) * 2048
-        shared_mem += inbox if shared_mem + inbox <= MOST_SHARED_MEM else 0
-        known[name] = Kernel(name, rows, tiles * groups * 8 if cluster > 1 else None, cluster, (groups * 4 + 5) * 32, shared_mem)
+    known.update(wide_kernels(root / "kernels/gemm_wide/gemm_wide.cu"))
     return list(known.values())
 
 
@@ -109,4 +115,5 @@ def main():
             print(f"{n} x {k}, {m} rows: cuBLAS {min(before, cublas_us()):.2f}, reading {read_us:.2f}; {', '.join(texts)}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
