@@ -255,7 +255,6 @@ __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch laun
                                                                      const Candidate& candidate,
                                                                      const Decision& decision,
                                                                      ReaderState* reader) {
-  if (way_now(decision) != Way::sampled) return leave_for_slow_side(launch, reader);
   if (decision.fast.way != FastWay::direct) {
     return launch_remembered(launch, *candidate.record, reader);
   }
@@ -264,7 +263,7 @@ __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch laun
              : leave_for_slow_side(launch, reader);
 }
 
-// Carries out a decision. `way`: its current way.
+// Carries out a decision. `way`: as it was when the decision was found.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
                                            const Decision& decision, Way way, ReaderState* reader) {
@@ -279,7 +278,8 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
       leave_fast_section(reader);
       return launch.original();
     case Way::remembered: break;
-    default: return launch_unless_checked(launch, candidate, decision, reader);
+    case Way::sampled: return launch_unless_checked(launch, candidate, decision, reader);
+    default: return leave_for_slow_side(launch, reader);
   }
   return launch_remembered(launch, *candidate.record, reader);
 }
@@ -334,9 +334,9 @@ FIBSHIM_HOT __attribute__((noinline)) typename Launch::End launch_tracked(Launch
   if (launch.params() == nullptr || !launch.is_plain()) return launch_unusual(launch, 0, reader);
   const Candidate& candidate = simple_candidate_of(slot);
   const int64_t key = read_fast_key(candidate.fast_key, launch.params());
-  const Decision* decision = find_decision_by_one(candidate, key);
+  Way way;
+  const Decision* decision = find_decision_by_one(candidate, key, &way);
   if (decision == nullptr) return leave_for_slow_side(launch, reader);
-  Way way = way_now(*decision);
   if (__builtin_expect(way == Way::chosen, 0)) {
     const Decision& choice = *decision;
     if (!choice.choices->is_fast) return launch_remembered(launch, *candidate.record, reader);

@@ -91,15 +91,15 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
   void** const params = original.kernelParams;
   if ((slot & kSimple) == 0 || params == nullptr || original.extra != nullptr) return false;
   const Candidate& candidate = simple_candidate_of(slot);
+  Way way;
   const Decision* decision =
-      find_decision_by_one(candidate, read_fast_key(candidate.fast_key, params));
-  if (decision != nullptr && way_now(*decision) == Way::chosen) {
+      find_decision_by_one(candidate, read_fast_key(candidate.fast_key, params), &way);
+  if (decision != nullptr && way == Way::chosen) {
     if (!decision->choices->is_fast) return false;
     decision = choose_fast(*decision->choices, params, PlainGeometry{original});
+    if (decision != nullptr) way = way_now(*decision);
   }
-  if (decision == nullptr || is_quarantined(*decision)) return false;
-  // g_undecided has Way::slow.
-  const Way way = way_now(*decision);
+  if (decision == nullptr || way == Way::undecided || is_quarantined(*decision)) return false;
   const bool has_form =
       decision->fast.way == FastWay::direct || decision->fast.way == FastWay::computed;
   const bool is_redirect = decision->kind == DecisionKind::ready && way != Way::slow && has_form;

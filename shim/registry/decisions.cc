@@ -95,12 +95,6 @@ DecisionTable* table_with_room(Candidate* candidate) {
 
 }  // namespace
 
-constinit const Decision g_undecided = [] {
-  Decision undecided = {};
-  undecided.way = Way::slow;  // its key may be a launch's
-  return undecided;
-}();
-
 const Decision* find_decision(const Candidate& candidate, const int64_t* key, uint32_t count) {
   const DecisionTable* const table = candidate.decisions.load(std::memory_order_acquire);
   if (table == nullptr) return nullptr;
@@ -115,21 +109,21 @@ const Decision* publish_decision(Candidate* candidate, const Decision& decision)
   const Decision* const found = find_decision(*candidate, decision.key, decision.key_count);
   if (found != nullptr) return found;
   DecisionTable* const table = table_with_room(candidate);
-  auto* copy = static_cast<Decision*>(g_decision_pool.allocate(sizeof(Decision)));
-  if (table == nullptr || copy == nullptr) {
-    g_decision_pool.release(copy, sizeof(Decision));
+  if (table == nullptr) return &decision;
+  const bool is_first = table->used == 0;
+  auto* const copy = is_first ? &candidate->first
+                              : static_cast<Decision*>(g_decision_pool.allocate(sizeof(Decision)));
+  Decision whole = decision;
+  if (copy == nullptr || !keep_choices(&whole)) {
+    if (!is_first) g_decision_pool.release(copy, sizeof(Decision));
     return &decision;
   }
-  memcpy(static_cast<void*>(copy), static_cast<const void*>(&decision), sizeof(Decision));
-  if (!keep_choices(copy)) {
-    g_decision_pool.release(copy, sizeof(Decision));
-    return &decision;
-  }
+  const Way way = whole.way;
+  whole.way = Way::undecided;
+  memcpy(static_cast<void*>(copy), static_cast<const void*>(&whole), sizeof(Decision));
   link(copy);
+  __atomic_store(&copy->way, &way, __ATOMIC_RELEASE);
   put(table, copy);
-  const Decision* none = &g_undecided;
-  candidate->first.compare_exchange_strong(none, copy, std::memory_order_release,
-                                           std::memory_order_relaxed);
   return copy;
 }
 
@@ -145,7 +139,7 @@ void release_decisions(Candidate* candidate) {
       g_choice_pool.release(kept, KeptChoices::bytes(count));
     }
     unlink(decision);
-    g_decision_pool.release(decision, sizeof(Decision));
+    if (decision != &candidate->first) g_decision_pool.release(decision, sizeof(Decision));
   }
   while (table != nullptr) {
     DecisionTable* const older = table->older;

@@ -1,7 +1,9 @@
 // Decisions: for one handle and one set of const axis values, which kernel runs, or why none does.
 //
-// A candidate's decisions are in an open-addressed table of pointers. The first one is also kept
-// beside the table, as most kernels are launched with one shape. Readers take no lock and write
+// A candidate's decisions are in an open-addressed table of pointers. The first one lies in the
+// candidate itself, as most kernels are launched with one shape. Its `way` is undecided until the
+// rest is written: release on it, and acquire on its load, which comes before that of the key.
+// Readers take no lock and write
 // nothing: a slot goes from null to a decision once and stays (release on the slot, acquire on its
 // load). The table doubles at half load by copying the pointers and publishing the copy. Old tables
 // stay until the handle dies, and everything is freed a grace period after that. If there is no
@@ -34,21 +36,21 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   return static_cast<uint32_t>(hash);
 }
 
-// A candidate's first decision until there is one. It sends the launch to the slow side.
-extern const Decision g_undecided;
-
-// Returns the cached decision for a key of one part or none. Null or g_undecided: there is none.
-// Hot: wait-free.
-inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key) {
-  const Decision* const first = candidate.first.load(std::memory_order_acquire);
-  if (__builtin_expect(first->first_key == key, 1)) return first;
+// Returns the cached decision for a key of one part or none, and its way. Null or Way::undecided: there is none. Hot: wait-free.
+inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key, Way* way) {
+  __atomic_load(&candidate.first.way, way, __ATOMIC_ACQUIRE);
+  if (__builtin_expect(candidate.first.first_key == key, 1)) return &candidate.first;
   const DecisionTable* const table = candidate.decisions.load(std::memory_order_acquire);
   if (__builtin_expect(table == nullptr, 0)) return nullptr;
   for (uint32_t at = hash_key(&key, 1);; ++at) {
     const Decision* const found = table->slots()[at & table->mask].load(std::memory_order_acquire);
+    if (found == nullptr) return nullptr;
     // With many shapes a decision misses the cache: load both of its lines at once.
     __builtin_prefetch(reinterpret_cast<const char*>(found) + 64);
-    if (found == nullptr || found->first_key == key) return found;
+    if (found->first_key == key) {
+      *way = way_now(*found);
+      return found;
+    }
   }
 }
 
@@ -62,21 +64,12 @@ inline bool has_key(const Decision& decision, const int64_t* key, uint32_t count
   return true;
 }
 
-// The same, but tries the first decision before the table. May return g_undecided.
-inline const Decision* find_decision_of_launch(const Candidate& candidate, const int64_t* key,
-                                               uint32_t count) {
-  const Decision* const first = candidate.first.load(std::memory_order_acquire);
-  return has_key(*first, key, count) ? first : find_decision(candidate, key, count);
-}
-
 // Caches a copy of a complete decision, and of those that it chooses among. Returns the copy, that
 // of a thread that was faster, or `decision` itself if there is no memory. Slow path.
 const Decision* publish_decision(Candidate* candidate, const Decision& decision);
 
 // Initialises a new candidate, which has no decision.
-inline void begin_decisions(Candidate* candidate) {
-  candidate->first.store(&g_undecided, std::memory_order_relaxed);
-}
+inline void begin_decisions(Candidate* candidate) { candidate->first.way = Way::undecided; }
 
 // Returns all decisions to the pool. The candidate's handle must be dead and without readers.
 void release_decisions(Candidate* candidate);

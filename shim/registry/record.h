@@ -2,8 +2,8 @@
 // registry owns them, plan/ reads them.
 //
 // A launch reads them within a read section (base/read_section.h). Once published, a Record and a
-// Candidate change only in their atomic members, and a Decision only in `way` (by sampling and
-// quarantine), `sample_in` and `is_quarantined`.
+// Candidate change only in their atomic members and in the first decision, and a Decision only in
+// `way` (by sampling and quarantine), `sample_in` and `is_quarantined`.
 #pragma once
 
 #include <atomic>
@@ -53,12 +53,13 @@ enum class Way : uint8_t {
   slow,        // passes the launch to the slow side
   sampled,     // follows `fast.way`, but passes launches that are to be checked to the slow side
   chosen,      // follows the decision that the launch chooses
+  undecided,  // of a candidate's first decision until there is one: passes the launch to the slow side
 };
 
 struct Choices;
 
-struct alignas(64) Decision {
-  // A direct launch reads this part: two cache lines.
+struct Decision {
+  // A direct launch reads this part.
   int64_t first_key;  // key[0], or 0 if the key is empty
   union {
     CUfunction kernel;       // ready: in the form for cuLaunchKernel
@@ -139,13 +140,12 @@ inline bool skip_sample(const Decision& decision) {
 }
 
 // A pattern that fits a handle's symbol and layout.
-struct Candidate {
-  // The fast side reads these at every launch: the decision that was cached first (usually the only
-  // one), the table of all, and where the key is.
-  std::atomic<const Decision*> first;     // never null (decisions.h)
-  std::atomic<DecisionTable*> decisions;  // null until the first
+struct alignas(64) Candidate {
+  // A direct launch reads these, of the decision its first part: two cache lines.
   FastKey fast_key;
+  Decision first;  // the one that was cached first, usually the only one (decisions.h)
 
+  std::atomic<DecisionTable*> decisions;  // null until the first
   const Record* record;
   const Generation* generation;
   const Snapshot* snapshot;  // the generation's
@@ -163,7 +163,7 @@ struct LaunchInputs {
 };
 
 // A kernel that a pattern or a member of a rewrite fits, or, while recording, any kernel.
-struct Record {
+struct alignas(64) Record {
   HandleKind kind;
   uint8_t candidate_count;  // 0: no pattern fits this kernel
   uint8_t param_count;      // at most kMaxParams
