@@ -1,10 +1,5 @@
-// The exported launch functions.
-//
-// cuLaunchKernel has more arguments than fit into registers, and a compiler would copy those on the
-// stack to call the driver. So on x86-64 the export is a trampoline, like that of dlsym: it saves
-// the argument registers, gets the target from launch/fast.cc, restores the registers and jumps.
-// The host's arguments then are where the driver expects them. The trampoline uses no offset into a
-// struct: it passes the stack as a LaunchFrame, and pops what it has pushed.
+// The exported launch functions, but for those with more arguments than fit into registers, which on x86-64 are in
+// launch/fast.cc.
 #include "shim/hooks/hooks.h"
 
 #include "shim/hooks/call_real.h"
@@ -12,49 +7,9 @@
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if !defined(__x86_64__) || defined(__SANITIZE_THREAD__)
 
-asm(R"(
-.macro fibshim_trampoline name
-  .pushsection .text.hot, "ax", @progbits
-  .globl \name
-  .type \name, @function
-  .p2align 6
-\name:
-  .cfi_startproc
-  subq $8, %rsp                # the stack is aligned for the call
-  pushq %r9
-  pushq %r8
-  pushq %rcx
-  pushq %rdx
-  pushq %rsi
-  pushq %rdi
-  .cfi_adjust_cfa_offset 56
-  movq %rsp, %rdi
-  call fibshim_route_\name
-  popq %rdi
-  popq %rsi
-  popq %rdx
-  popq %rcx
-  popq %r8
-  popq %r9
-  addq $8, %rsp
-  .cfi_adjust_cfa_offset -56
-  jmp *%rax
-  .cfi_endproc
-  .size \name, . - \name
-  .popsection
-.endm
-)");
-
-asm("fibshim_trampoline cuLaunchKernel");
-asm("fibshim_trampoline cuLaunchKernel_ptsz");
-asm("fibshim_trampoline cuLaunchCooperativeKernel");
-asm("fibshim_trampoline cuLaunchCooperativeKernel_ptsz");
-
-#else
-
-// The same for other machines, and for ThreadSanitizer, which sees no assembly: copies arguments.
+// For machines other than x86-64, and for ThreadSanitizer, which sees no assembly: these copy arguments.
 #define FIBSHIM_GEOMETRY                                                                 \
   unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
       unsigned block_z, unsigned shared_mem, CUstream stream, void **params
@@ -87,13 +42,12 @@ CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra
         FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, extra) CUresult
     hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
         FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr) CUresult
-    hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY) FIBSHIM_FRAMED(
-        cuLaunchCooperativeKernel_ptsz, nullptr)
-
+    hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
+        FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr)
 #endif
 
-CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
-                               void** extra) {
+            CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                           void** params, void** extra) {
   return launch_cuLaunchKernelEx(config, function, params, extra);
 }
 

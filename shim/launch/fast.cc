@@ -25,8 +25,8 @@ namespace {
 
 constexpr CounterIndex kUntracked0 = counter_of(0, Outcome::untracked);
 
-// A launch whose arguments came in registers and on the stack.
-template <const LaunchFunctions& kFunctions>
+// A launch whose arguments came in registers and on the stack. kEnd: of its trampoline.
+template <const LaunchFunctions& kFunctions, auto kEnd>
 struct FramedLaunch {
   using End = Target;
 
@@ -50,7 +50,10 @@ struct FramedLaunch {
                 offsetof(LaunchFrame, block_z) == 64 && offsetof(LaunchFrame, shared_mem) == 72);
 
   End original() const { return driver_function(kFunctions.api); }
-  End ended(CUresult result) const { return end_launch(frame, result); }
+  End ended(CUresult result) const {
+    frame.function = static_cast<uint32_t>(result);
+    return reinterpret_cast<End>(kEnd);
+  }
   End slowly() const { return route_slowly(frame, kFunctions); }
 };
 
@@ -360,11 +363,76 @@ inline typename Launch::End route(Launch launch) {
 
 }  // namespace
 
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+
+// The exported functions. A compiler would copy arguments on the stack to call the driver. So these are trampolines, like
+// that of dlsym: each saves the argument registers, gets the target, restores the registers and jumps. The host's arguments then
+// are where the driver expects them. A launch that is done jumps to the trampoline's own end, in a cache line that is needed
+// anyway. A trampoline uses no offset into a struct: it passes the stack as a LaunchFrame, and pops what it has pushed.
+asm(R"(
+.macro fibshim_trampoline name
+  .pushsection .text.hot, "ax", @progbits
+  .globl \name
+  .type \name, @function
+  .p2align 6
+\name:
+  .cfi_startproc
+  subq $8, %rsp                # the stack is aligned for the call
+  pushq %r9
+  pushq %r8
+  pushq %rcx
+  pushq %rdx
+  pushq %rsi
+  pushq %rdi
+  .cfi_adjust_cfa_offset 56
+  movq %rsp, %rdi
+  call fibshim_route_\name
+  popq %rdi
+  popq %rsi
+  popq %rdx
+  popq %rcx
+  popq %r8
+  popq %r9
+  addq $8, %rsp
+  .cfi_adjust_cfa_offset -56
+  jmp *%rax
+  .globl fibshim_end_\name
+  .hidden fibshim_end_\name
+fibshim_end_\name:          # the result is in the register of the first argument
+  movl %edi, %eax
+  ret
+  .cfi_endproc
+  .size \name, . - \name
+  .popsection
+.endm
+)");
+
+asm("fibshim_trampoline cuLaunchKernel");
+asm("fibshim_trampoline cuLaunchKernel_ptsz");
+asm("fibshim_trampoline cuLaunchCooperativeKernel");
+asm("fibshim_trampoline cuLaunchCooperativeKernel_ptsz");
+
+extern "C" {
+#define END(name) __attribute__((visibility("hidden"))) void fibshim_end_##name()
+END(cuLaunchKernel);
+END(cuLaunchKernel_ptsz);
+END(cuLaunchCooperativeKernel);
+END(cuLaunchCooperativeKernel_ptsz);
+#undef END
+}
+#define FIBSHIM_END(name) fibshim_end_##name
+
+#else
+
+#define FIBSHIM_END(name) fibshim_return_result  // of hooks/launch_hooks.cc
+
+#endif
+
 #define FRAMED(name, api, plain, ex, is_per_thread_stream, has_extra)                            \
   static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::ex, \
                                                         is_per_thread_stream, has_extra};        \
   FIBSHIM_HOT Target fibshim_route_##name(LaunchFrame* frame) {                                  \
-    return route(FramedLaunch<kFunctions_##name>{*frame});                                       \
+    return route(FramedLaunch<kFunctions_##name, &FIBSHIM_END(name)>{*frame});                   \
   }
 
 FRAMED(cuLaunchKernel, kernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
@@ -374,6 +442,7 @@ FRAMED(cuLaunchCooperativeKernel, cooperative, cuLaunchKernel, cuLaunchKernelEx,
 FRAMED(cuLaunchCooperativeKernel_ptsz, cooperative_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz,
        true, false)
 #undef FRAMED
+#undef FIBSHIM_END
 
 #define WITH_CONFIG(name, api, plain, is_per_thread_stream)                                        \
   static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::name, \

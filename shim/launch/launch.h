@@ -1,9 +1,7 @@
 // One launch, from the exported function to the driver.
 //
-//   hooks/launch_hooks.cc   the exported functions: a trampoline that saves the arguments, asks for
-//                           the target, restores the arguments and jumps
-//   launch/fast.cc          the path of nearly every launch
-//   launch/slow.cc          everything else
+//   launch/fast.cc   the exported functions, and the path of nearly every launch
+//   launch/slow.cc   everything else
 //
 // Any thread, any time, even before cuInit. In any doubt the original runs.
 #pragma once
@@ -30,7 +28,7 @@ struct LaunchFrame {
 };
 
 // Where the trampoline jumps with the host's own arguments: the driver's function, or
-// fibshim_return_result.
+// an end of a trampoline.
 using Target = void*;
 
 enum class LaunchApi : uint8_t {
