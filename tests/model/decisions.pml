@@ -11,6 +11,7 @@
  *   HALF_MADE   a decision is published before it is whole
  *   EMPTY_TABLE a larger table is published before the old one is copied
  *   NO_LOOK     another thread's decision is not looked for under the lock
+ *   KEY_FIRST   the key of a candidate's first decision is read before its way
  */
 #define THREADS  2
 #ifndef LAUNCHES
@@ -27,8 +28,12 @@ bool is_whole[DECISIONS];
 
 typedef Table { byte cell[CELLS] }
 Table tables[TABLES];
-byte current, first;
+byte current;
 bool is_locked;
+
+/* The first decision lies in the candidate. Until it is decided, its key is that of one of the shapes. */
+byte first, first_shape = 1;
+bool first_is_decided;
 
 bool is_cached[SHAPES + 1];
 byte made[SHAPES + 1];
@@ -90,6 +95,10 @@ inline cache() {
 #else
     d_step { decision_shape[found] = shape; is_whole[found] = true };
 #endif
+    if
+    :: used == 0 -> first_shape = shape; d_step { first = found; first_is_decided = true }
+    :: else
+    fi;
     cell = 0;
     do
     :: tables[current].cell[cell] == 0 -> break
@@ -100,8 +109,7 @@ inline cache() {
 #ifdef HALF_MADE
     is_whole[found] = true;
 #endif
-    made[shape]++;
-    if :: first == 0 -> first = found :: else fi
+    made[shape]++
   fi;
   is_cached[shape] = true;
   is_locked = false
@@ -111,15 +119,22 @@ byte used;
 
 active[THREADS] proctype launches() {
   byte shape, table, cell, found, count;
-  bool must_find;
+  bool must_find, is_decided, is_first;
   do
   :: count < LAUNCHES ->
     count++;
     if :: shape = 1 :: shape = 2 :: shape = 3 fi;
     must_find = is_cached[shape];
-    found = first;
+#ifdef KEY_FIRST
+    is_first = first_shape == shape;
+    is_decided = first_is_decided;
+#else
+    is_decided = first_is_decided;
+    is_first = first_shape == shape;
+#endif
     if
-    :: decision_shape[found] == shape -> skip
+    :: is_first && is_decided -> found = first
+    :: is_first && !is_decided -> found = 0
     :: else ->
       table = current;
       look(table)
@@ -133,7 +148,7 @@ active[THREADS] proctype launches() {
     skip;
     d_step {
       assert(decision_shape[found] == shape && is_whole[found] && made[shape] <= 1);
-      shape = 0; table = 0; cell = 0; found = 0; must_find = false
+      shape = 0; table = 0; cell = 0; found = 0; must_find = false; is_decided = false; is_first = false
     }
   :: else -> break
   od

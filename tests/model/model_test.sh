@@ -47,5 +47,5 @@ for fault in NO_FENCE NO_WAIT NO_LOOK NO_SECTION; do
   check handles fails -DSWAPS -DLOOKUPS=1 -DCHANGES=6 -D$fault
 done
 check decisions holds -DLAUNCHES=3
-for fault in HALF_MADE EMPTY_TABLE NO_LOOK; do check decisions fails -D$fault; done
+for fault in HALF_MADE EMPTY_TABLE NO_LOOK KEY_FIRST; do check decisions fails -D$fault; done
 [ "$failures" = 0 ]
