@@ -117,6 +117,16 @@ MODELS = (
     *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
+    # In fp8. What rotates has no other code then: one number of positions, and of tokens, is enough.
+    *(f"{sizes}:{scales}" for scales in ("fp8_token", "fp8_static") for sizes in (
+        "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-6:6144:16:8:128:40960:16384:norms", "2048:1e-6:0:32:4:128:40960:16384:norms",
+        "2560:1e-6:9728:32:8:128:40960:16384:norms", "3072:1e-5:8192:24:8:128:131072:16384", "3584:1e-6:18944:28:4:128:32768:16384",
+        "4096:1e-5:14336:32:8:128:8192:16384", "4096:1e-6:12288:32:8:128:40960:16384:norms", "5120:1e-5:13824:40:8:128:32768:16384",
+        "5120:1e-5:32768:32:8:128:32768:16384", "5120:1e-6:17408:40:8:128:40960:16384:norms", "5120:1e-6:25600:64:8:128:40960:16384:norms",
+        "5120:1e-6:27648:40:8:128:32768:16384", "8192:1e-5:28672:64:8:128:8192:16384", "8192:1e-6:29568:64:8:128:8192:16384",
+        "4096:1e-5:7168:16:4:128:8192:16384:part", "4096:1e-6:6144:16:4:128:40960:16384:norms:part", "5120:1e-6:8704:20:4:128:40960:16384:norms:part",
+        *(f"5120:1e-6:{25600 // n}:{64 // n}:{8 // n}:128:40960:16384:norms:part" for n in (2, 4, 8)),
+        *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:8192:16384:part" for n in (2, 4, 8)))),
 )
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
 # the activation, experts that a token has, and all.
