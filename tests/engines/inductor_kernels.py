@@ -273,16 +273,16 @@ def with_registers(result):
 
 # By what kernels that write fp8 read, and the types of what they write.
 IN_FP8 = {
-    "rows fp8e4nv fp32": "quant_per_token",
-    "gates fp8e4nv fp32": "silu_and_mul_quant_per_token",
-    "rows weight fp8e4nv fp32": "rms_norm_quant_per_token",
-    "rows rows weight fp8e4nv fp32": "add_rms_norm_quant_per_token",
-    "rows rows rows weight bf16 bf16 fp8e4nv fp32": "add2_rms_norm_sum_quant_per_token",
-    "elements scale fp8e4nv": "quant_static",
-    "gates scale fp8e4nv": "silu_and_mul_quant_static",
-    "rows weight scale fp8e4nv": "rms_norm_quant_static",
-    "rows rows weight scale fp8e4nv": "add_rms_norm_quant_static",
-    "rows rows rows weight scale bf16 fp8e4nv": "add2_rms_norm_sum_quant_static",
+    "rows fp8e4nv fp32": "quant_fp8_per_token",
+    "gates fp8e4nv fp32": "silu_and_mul_fp8_per_token",
+    "rows weight fp8e4nv fp32": "rms_norm_fp8_per_token",
+    "rows rows weight fp8e4nv fp32": "add_rms_norm_fp8_per_token",
+    "rows rows rows weight bf16 bf16 fp8e4nv fp32": "add2_rms_norm_sum_fp8_per_token",
+    "elements scale fp8e4nv": "quant_fp8_static",
+    "gates scale fp8e4nv": "silu_and_mul_fp8_static",
+    "rows weight scale fp8e4nv": "rms_norm_fp8_static",
+    "rows rows weight scale fp8e4nv": "add_rms_norm_fp8_static",
+    "rows rows rows weight scale bf16 fp8e4nv": "add2_rms_norm_sum_fp8_static",
 }
 
 
