@@ -117,6 +117,16 @@ MODELS = (
     *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
+    # In fp8. What rotates has no other code then: one number of positions, and of tokens, is enough.
+    *(f"{sizes}:{scales}" for scales in ("fp8_token", "fp8_static") for sizes in (
+        "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-6:6144:16:8:128:40960:16384:norms", "2048:1e-6:0:32:4:128:40960:16384:norms",
+        "2560:1e-6:9728:32:8:128:40960:16384:norms", "3072:1e-5:8192:24:8:128:131072:16384", "3584:1e-6:18944:28:4:128:32768:16384",
+        "4096:1e-5:14336:32:8:128:8192:16384", "4096:1e-6:12288:32:8:128:40960:16384:norms", "5120:1e-5:13824:40:8:128:32768:16384",
+        "5120:1e-5:32768:32:8:128:32768:16384", "5120:1e-6:17408:40:8:128:40960:16384:norms", "5120:1e-6:25600:64:8:128:40960:16384:norms",
+        "5120:1e-6:27648:40:8:128:32768:16384", "8192:1e-5:28672:64:8:128:8192:16384", "8192:1e-6:29568:64:8:128:8192:16384",
+        "4096:1e-5:7168:16:4:128:8192:16384:part", "4096:1e-6:6144:16:4:128:40960:16384:norms:part", "5120:1e-6:8704:20:4:128:40960:16384:norms:part",
+        *(f"5120:1e-6:{25600 // n}:{64 // n}:{8 // n}:128:40960:16384:norms:part" for n in (2, 4, 8)),
+        *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:8192:16384:part" for n in (2, 4, 8)))),
 )
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
 # the activation, experts that a token has, and all.
@@ -466,17 +476,23 @@ def inductor():
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
-    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "norm_add_rms_norm", "norm_add2_rms_norm",
-                 "norm_add2_rms_norm_sum"):
+    in_fp8 = lambda kind: [f"{kind}_{scales}" for scales in ("fp8_per_token", "fp8_static")]
+    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_apart", "add2_rms_norm_sum", "norm_add_rms_norm",
+                 "norm_add2_rms_norm", "norm_add2_rms_norm_sum", *in_fp8("rms_norm"), *in_fp8("add_rms_norm"), *in_fp8("add2_rms_norm_sum")):
         norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
         write(f"inductor_{kind}", "hidden_size eps label codes", norms)
-        if kind.startswith("add") and kind != "add_rms_norm_copy":
+        if kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
             write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
-        if kind.startswith("add2"):
+        if kind in ("add2_rms_norm", "add2_rms_norm_sum"):
             write(f"moe_sum_{kind}", "hidden_size eps topk label codes",
                   [((*norm[:2], EXPERT_SUMS[norm[:2]], norm[2]), of) for norm, of in norms if norm[:2] in EXPERT_SUMS])
-    for kind in ("silu_and_mul", "gelu_tanh_and_mul"):
+    for kind in ("silu_and_mul", "gelu_tanh_and_mul", *in_fp8("silu_and_mul")):
         write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind].items())])
+    write("inductor_quant_fp8_per_token", "hidden_size codes", sorted((sizes, of) for sizes, of in codes["quant_fp8_per_token"].items()))
+    alike = collections.defaultdict(list)  # rows of many sizes, which such a code does not tell apart
+    for (size,), of in codes["quant_fp8_static"].items():
+        alike[frozenset(of)].append(size)
+    write("inductor_quant_fp8_static", "hidden_size codes", sorted(((math.gcd(*sizes),), of) for of, sizes in alike.items()))
     queries, keys = codes["rope_query"], codes["rope_key"]
     label = lambda head: "-" if head == 128 else f"-d{head}"
     slices = [((row, 0, q_heads, head, label(head)), of) for (row, q_heads, _, head), of in queries.items()]

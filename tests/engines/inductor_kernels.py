@@ -1,7 +1,7 @@
 """What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
 embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma][:fp8_token|:fp8_static]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
@@ -9,7 +9,8 @@ cubin is what. The operations are vLLM's: it replaces its own norms by these aft
 `reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
 whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. part: what one of several GPUs has of a model,
 which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
-weights are less by 1, and whose activation is GELU.
+weights are less by 1, and whose activation is GELU. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
+one that the model has.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
@@ -118,6 +119,46 @@ def rotate(x, cos_sin):
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
 
 
+FP8 = torch.finfo(torch.float8_e4m3fn)
+# How vLLM, whose versions share this PyTorch, looks for the largest of a row: since 0.32 by amax.
+LARGEST_BY = {"2.11": ("max",), "2.13": ("max", "amax")}.get(torch.__version__.rpartition(".")[0], ("amax",))
+
+
+def quantize(x, scale):
+    """As QuantFP8.forward_native does, to fp8 with one scale, or with a scale for each token, of the largest by amax or max."""
+    if isinstance(scale, str):
+        largest = x.abs().amax(dim=-1) if scale == "amax" else x.abs().max(dim=-1)[0]
+        scale = (largest.unsqueeze(-1).to(torch.float32) / FP8.max).clamp(min=1.0 / (FP8.max * 512.0))
+    return (x.to(torch.float32) * scale.to(torch.float32).reciprocal()).clamp(FP8.min, FP8.max).to(torch.float8_e4m3fn), scale
+
+
+def linear(x, weight):
+    """Of a weight, or of one in fp8 with its scale and that of the rows, if it is static."""
+    if not isinstance(weight, tuple):
+        return F.linear(x, weight)
+    weight, weight_scale, scale = weight
+    rows, scale = quantize(x, scale)
+    out = torch.empty((x.shape[0], weight.shape[1]), dtype=x.dtype, device=x.device)
+    torch.ops._C.cutlass_scaled_mm(out, rows, weight, scale, weight_scale, None)
+    return out
+
+
+def define_products():
+    """vLLM's op of matrices in fp8, as far as Inductor looks at it."""
+    library = torch.library.Library("_C", "FRAGMENT")
+    library.define("cutlass_scaled_mm(Tensor! out, Tensor a, Tensor b, Tensor a_scales, Tensor b_scales, Tensor? bias) -> ()")
+    torch.library.register_fake("_C::cutlass_scaled_mm", lambda *_: None, lib=library)
+    return library
+
+
+def define_sums():
+    """The same of the sum over all GPUs."""
+    library = torch.library.Library("vllm", "FRAGMENT")
+    library.define("all_reduce(Tensor tensor, str group_name) -> Tensor")
+    torch.library.register_fake("vllm::all_reduce", lambda tensor, _: torch.empty_like(tensor), lib=library)
+    return library
+
+
 def define_experts():
     """vLLM's op, as far as Inductor looks at it: what it may write to is not what the router gets."""
     library = torch.library.Library("vllm", "FRAGMENT")
@@ -130,16 +171,17 @@ def between_attentions(model, is_last):
     """What follows an attention, up to the next one or to the model's last norm."""
     eps, is_gemma = model["eps"], model["is_gemma"]
     whole = (lambda weight: weight.float() + 1.0) if is_gemma else (lambda weight: weight)
+    summed = (lambda x: torch.ops.vllm.all_reduce(x, "tp:0")) if model["is_part"] and model["scales"] else (lambda x: x)
     activate = (lambda x: F.gelu(x, approximate="tanh")) if is_gemma else F.silu
 
     def run(attention, residual, o, norm1, gate_up, down, norm2, qkv_weight, q_norm, k_norm, positions, cache, *behind):
-        x = F.linear(attention.view(attention.shape[0], -1), o)
+        x = summed(linear(attention.view(attention.shape[0], -1), o))
         if is_gemma:
             x = norm(x, whole(behind[0]), eps)
         x, residual = norm_of_sum(x, residual, whole(norm1), eps)
         if width := model["width"]:
-            both = F.linear(x, gate_up)
-            x = F.linear(activate(both[..., :width]) * both[..., width:], down)
+            both = linear(x, gate_up)
+            x = summed(linear(activate(both[..., :width]) * both[..., width:], down))
         else:
             x = torch.ops.vllm.moe_forward(x, x)
         if is_gemma:
@@ -149,7 +191,7 @@ def between_attentions(model, is_last):
             return x
         if not model["q_heads"]:
             return x, residual
-        q, k, v = F.linear(x, qkv_weight).split([model["head"] * model["q_heads"], *[model["head"] * model["kv_heads"]] * 2], dim=-1)
+        q, k, v = linear(x, qkv_weight).split([model["head"] * model["q_heads"], *[model["head"] * model["kv_heads"]] * 2], dim=-1)
         cos_sin = cache.index_select(0, positions.flatten())
         if not model["has_norms"]:
             return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
@@ -160,21 +202,38 @@ def between_attentions(model, is_last):
     return run
 
 
+def first_norm(model):
+    """Of embedded rows, which a product follows: where that is in fp8, with the norm."""
+    def run(x, weight, qkv_weight):
+        rows = norm(x, weight, model["eps"])
+        return linear(rows, qkv_weight) if model["scales"] else rows
+
+    return run
+
+
 def tensor(*shape, dtype=torch.bfloat16):
-    return torch.empty(*shape, dtype=dtype, device="cuda")
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+def weight_of(model, outputs, inputs):
+    if model["scales"] is None:
+        return tensor(outputs, inputs)
+    weight = tensor(outputs, inputs, dtype=torch.float8_e4m3fn).t()
+    return weight, tensor(outputs, 1, dtype=torch.float32), tensor(dtype=torch.float32) if model["scales"] == "static" else model["scales"]
 
 
 def inputs_of_norm(model):
     """And which of them have the tokens."""
-    return [tensor(model["tokens"], model["hidden"]), tensor(model["hidden"])], (0,)
+    hidden, row = model["hidden"], model["head"] * (model["q_heads"] + 2 * model["kv_heads"])
+    return [tensor(model["tokens"], hidden), tensor(hidden), weight_of(model, row, hidden)], (0,)
 
 
 def inputs_between(model):
     hidden, width, tokens, head = model["hidden"], model["width"], model["tokens"], model["head"]
     q_heads = model["q_heads"] or hidden // head
     row = head * (q_heads + 2 * model["kv_heads"])
-    return [tensor(tokens, q_heads, head), tensor(tokens, hidden), tensor(hidden, q_heads * head), tensor(hidden), tensor(2 * width, hidden),
-            tensor(hidden, width), tensor(hidden), tensor(row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
+    return [tensor(tokens, q_heads, head), tensor(tokens, hidden), weight_of(model, hidden, q_heads * head), tensor(hidden), weight_of(model, 2 * width, hidden),
+            weight_of(model, hidden, width), tensor(hidden), weight_of(model, row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
             tensor(model["positions"], head), tensor(hidden), tensor(hidden)], (0, 1, 10)
 
 
@@ -212,10 +271,44 @@ def with_registers(result):
     return result
 
 
+# By what kernels that write fp8 read, and the types of what they write.
+IN_FP8 = {
+    "rows fp8e4nv fp32": "quant_fp8_per_token",
+    "gates fp8e4nv fp32": "silu_and_mul_fp8_per_token",
+    "rows weight fp8e4nv fp32": "rms_norm_fp8_per_token",
+    "rows rows weight fp8e4nv fp32": "add_rms_norm_fp8_per_token",
+    "rows rows rows weight bf16 bf16 fp8e4nv fp32": "add2_rms_norm_sum_fp8_per_token",
+    "elements scale fp8e4nv": "quant_fp8_static",
+    "gates scale fp8e4nv": "silu_and_mul_fp8_static",
+    "rows weight scale fp8e4nv": "rms_norm_fp8_static",
+    "rows rows weight scale fp8e4nv": "add_rms_norm_fp8_static",
+    "rows rows rows weight scale bf16 fp8e4nv": "add2_rms_norm_sum_fp8_static",
+}
+
+
+def kind_in_fp8(name, source, model):
+    """As kind_of(), of a kernel that writes fp8."""
+    types = re.findall(r"'(\w+_ptr\d+)': '\*(\w+)'", source)
+    is_norm, is_activation = "rsqrt" in name, "silu" in name
+    size = model["hidden"] if is_norm else model["width"] if is_activation else model["head"] * model["q_heads"]
+    gates = {f"{place} + {2 * size}*{row}": "gates" for place, row in (("r0_1", "x0"), ("x0", "x1"))}
+    shapes = {f"r0_1 + {size}*x0": "rows", "r0_1": "weight", "0": "scale", "x0": "elements"} | gates
+    read = re.findall(r"load\((in_ptr\d+) \+ \((.*?)\)[,)]", source)
+    shape_of = {pointer: shapes.get(place, "?") for pointer, place in reversed(read)}  # by where it is read first
+    words = [shape_of[pointer] if pointer in shape_of else kind for pointer, kind in types]
+    kind = IN_FP8.get(" ".join(words))
+    if is_norm:  # vLLM's operation instead of PyTorch's
+        name = re.sub("_(add|mean|pow|rsqrt)(?=_)", "", name)
+        name = name.replace("_mul_", "_fused_add_rms_norm_mul_") if kind and "add" in kind else re.sub("_reciprocal(?=_)", "_reciprocal_rms_norm", name)
+    return kind, {"width" if is_activation else "hidden_size": size} | ({"eps": model["eps"]} if is_norm else {}), name
+
+
 def kind_of(name, source, model):
     """What a kernel is, by its parameters, with its sizes; and vLLM's name of it."""
     pointers = re.findall(r"'(\w+_ptr\d+)': '\*", source)
     hidden = model["hidden"]
+    if "'*fp8e4nv'" in source:
+        return kind_in_fp8(name, source, model)
     if model["is_gemma"] and f"r0_numel = {hidden}\n" in source:
         shapes = {f"r0_1 + {hidden}*x0": "rows", "r0_1": "weight", "x0": "sums"}
         read = dict(re.findall(r"load\((in_ptr\d+) \+ \((.*?)\),", source))
@@ -243,6 +336,7 @@ def kind_of(name, source, model):
         norms = {"in_ptr0 in_ptr1 out_ptr1": ("rms_norm", "rms_norm_0"), "in_ptr0 in_ptr1 in_ptr2 out_ptr1": ("add_rms_norm", "fused_add_rms_norm_0"),
                  "in_ptr0 in_ptr1 in_ptr2 out_ptr1 out_ptr2": ("add_rms_norm_copy", "fused_add_rms_norm_moe_forward_0"),
                  "in_out_ptr0 in_ptr0 in_ptr1 in_ptr2": ("add2_rms_norm", "fused_add_rms_norm_2"),
+                 "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1": ("add2_rms_norm_apart", "fused_add_rms_norm_3"),
                  "in_ptr0 in_ptr1 in_ptr2 in_ptr3 out_ptr1 out_ptr2": ("add2_rms_norm_sum", "fused_add_rms_norm_2")}
         kind, known_as = norms.get(" ".join(pointers), (None, None))
         if kind and not re.search(rf"(tmp\d+) = tmp\d+ \* tmp\d+\n(.*\n)*.*store\({pointers[-1] if kind != 'add2_rms_norm' else pointers[0]} \+ .*, \1, ", source):
@@ -263,7 +357,7 @@ def compile_kernels(text, model, out, index):
         kind, sizes, known_as = kind_of(name, source, model)
         if kind is None:
             raise ValueError(f"{name} is no kernel that is known here: {source}")
-        stem = "-".join([kind, *(str(size) for size in sizes.values())])
+        stem = "-".join([kind, *(str(size) for size in sizes.values()), *(["max"] if kind.endswith("per_token") and model["scales"] == "max" else [])])
         path = out / f"{stem}.py"
         if path.exists() and path.read_text() == source:
             continue
@@ -293,21 +387,23 @@ def main():
     os.environ["TRITON_CACHE_DIR"] = str(out / "triton")
     pretend_to_have_a_gpu()
     torch._inductor.config.compile_threads = 1
-    torch._inductor.config.reorder_for_locality = False
+    torch._inductor.config.reorder_for_locality = torch._inductor.config.enable_auto_functionalized_v2 = False
     # vLLM combines kernels where that is measured to be faster, which kernels as small as these always are taken to be.
     torch._inductor.config.combo_kernels = torch._inductor.config.benchmark_combo_kernel = True
     torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
-    experts = define_experts()  # the op exists as long as this
+    libraries = define_experts(), define_products(), define_sums()  # the ops exist as long as these
     index = []
     for words in sys.argv[2:]:
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
-        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags}
-        if "part" in flags:  # alone, a GPU norms the rows where it looks them up
-            compile_kernels(generated_code(lambda *inputs: norm(*inputs, model["eps"]), inputs_of_norm, model), model, out, index)
-        for is_last in (False, True):
-            compile_kernels(generated_code(between_attentions(model, is_last), inputs_between, model), model, out, index)
+        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags}
+        for scales in LARGEST_BY if "fp8_token" in flags else ["static" if "fp8_static" in flags else None]:
+            model["scales"] = scales
+            if model["is_part"]:  # alone, a GPU norms the rows where it looks them up
+                compile_kernels(generated_code(first_norm(model), inputs_of_norm, model), model, out, index)
+            for is_last in (False, True):
+                compile_kernels(generated_code(between_attentions(model, is_last), inputs_between, model), model, out, index)
     (out / "index.json").write_text(json.dumps(index, indent=1))
 
 
