@@ -24,7 +24,7 @@ KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gem
 # Tables of these repeat block and grid; row.cuh compares them with what is compiled.
 $(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm,\
   $(eval KERNEL_TABLES_$(family) := $(wildcard config/shared/$(family)/*.table config/demo/$(family).table)))
-KERNEL_TABLES_quant_per_token := config/shared/quant_per_token/sizes.table  # another one is of tokens
+KERNEL_TABLES_quant_per_token := $(addprefix config/shared/quant_per_token/,sizes.table norm.table quant.table)  # others have no block
 KERNEL_TABLE_LINES = "-DFIBSHIM_TABLE_LINES=$$$$(awk -f kernels/table_lines.awk $(KERNEL_TABLES_$(1)))"
 
 NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common

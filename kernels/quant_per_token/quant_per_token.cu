@@ -2,6 +2,7 @@
 // vLLM. Computes in fp32. With a scale for each row, which the kernel finds:
 //
 //   quant_per_token_h4096_bf16                   y = x
+//   rmsnorm_quant_per_token_h4096_bf16           y = x / sqrt(mean(x^2) + eps) * w
 //   add_rmsnorm_quant_per_token_h4096_bf16       y = z / sqrt(mean(z^2) + eps) * w, z = x + first; z is
 //                                                not kept
 //   add2_rmsnorm_sum_quant_per_token_h4096_bf16  z = x + (first + second), which goes to `sum`; y goes to
@@ -11,11 +12,12 @@
 // The scale is max(largest |y| / 448, 1 / (448 * 512)), of y that is not rounded.
 //
 // With one scale for all, which is given, and no y rounded:
-//   quant_static_h4096_bf16, add_rmsnorm_quant_static_h4096_bf16,
+//   quant_static_bf16, rmsnorm_quant_static_h4096_bf16, add_rmsnorm_quant_static_h4096_bf16,
 //   add2_rmsnorm_sum_quant_static_h4096_bf16, silu_and_mul_quant_static_bf16
 //
 // Of silu_and_mul_quant_per_token a cluster shares a token: cluster = any number of blocks, grid = tokens *
 // that number. silu_and_mul_quant_static: grid = (tokens, width / 1024, rounded up), block = 128.
+// quant_static, which knows no rows: grid = elements / 1024, rounded up, block = 128.
 #include "cluster_row.cuh"
 #include "fp8.cuh"
 
@@ -51,6 +53,11 @@ __device__ float scale_of_row(float largest) {
   return larger_of(largest * (1.0f / kLargestFp8), 1.0f / (kLargestFp8 * 512.0f));
 }
 
+__device__ void widen(Values& values, const Vector& vector) {
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) values[i] = Pair<Type>::unpack(vector.pairs[i]);
+}
+
 __device__ void store_quantized(uint2* to, const Values& values, float factor) {
   Values scaled;
 #pragma unroll
@@ -83,7 +90,7 @@ struct GivenScale {
 };
 
 template <int kHidden>
-using PlanFor = SumPlan<kHidden>;
+using PlanFor = std::conditional_t<(kHidden < 2048), OneVectorPlan<kHidden>, SumPlan<kHidden>>;
 
 // normed: null, or gets the row rounded, which is then quantised.
 template <class Plan, class Scale>
@@ -109,8 +116,8 @@ __device__ void quantize_row(const Place<Plan>& place, Values (&values)[Plan::kV
   }
 }
 
-template <class Plan, class Scale>
-__device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Scale scale,
+template <class Plan>
+__device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, ScalePerRow scale,
                               int batch_size, int next_may_begin) {
   let_next_begin(next_may_begin);
   const Place<Plan> place(batch_size);
@@ -119,14 +126,11 @@ __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Sca
       load_row_once<Plan>(hidden_states + int64_t{place.row} * Plan::kElements, place.thread);
   Values values[Plan::kVectorsPerThread];
 #pragma unroll
-  for (int i = 0; i < Plan::kVectorsPerThread; ++i) {
-#pragma unroll
-    for (int j = 0; j < kPairsPerVector; ++j) values[i][j] = unpack<Type>(x, i, j);
-  }
+  for (int i = 0; i < Plan::kVectorsPerThread; ++i) widen(values[i], x.vectors[i]);
   quantize_row(place, values, nullptr, quantized, scale);
 }
 
-// second, sum: null for a sum of two, which is not kept.
+// first, second: null where there is nothing to add. sum: null if it is not kept.
 template <class Plan, class Scale>
 __device__ void normalize_and_quantize(const Type* hidden_states, const Type* first,
                                        const Type* second, const Type* weight, Type* sum,
@@ -141,8 +145,9 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* fi
   wait_for_kernel_before();
 
   RowPart<Plan> x = load_row_once<Plan>(hidden_states + offset, place.thread);
-  const RowPart<Plan> a = load_row_once<Plan>(first + offset, place.thread);
+  RowPart<Plan> a = {};
   RowPart<Plan> b = {};
+  if (first != nullptr) a = load_row_once<Plan>(first + offset, place.thread);
   if (second != nullptr) b = load_row_once<Plan>(second + offset, place.thread);
   arrive_together(x, a, zero_of(batch_size));
   arrive_together(x, b, zero_of(batch_size));
@@ -314,29 +319,58 @@ extern "C" __global__ void __launch_bounds__(128)
   const __nv_bfloat16* const from = input + int64_t{blockIdx.x} * 2 * width + at;
   wait_for_kernel_before();
   if (at >= width) return;
-  const float factor = divide(1.0f, *scale);
   const Vector gate = load_once(from);
   const Vector up = load_once(from + width);
+  const float factor = divide(1.0f, *scale);
   Values values;
   multiply(values, gate, up);
   store_quantized(reinterpret_cast<uint2*>(quantized + int64_t{blockIdx.x} * width + at), values,
                   factor);
 }
 
-#define FIBSHIM_KERNELS(hidden)                                                                    \
+extern "C" __global__ void __launch_bounds__(128)
+    quant_static_bf16(const __nv_bfloat16* hidden_states, const float* scale, uint8_t* quantized,
+                      int batch_size, int hidden_size, int next_may_begin) {
+  using namespace fibshim;
+  let_next_begin(next_may_begin);
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  wait_for_kernel_before();
+  if (at >= int64_t{batch_size} * hidden_size / kElementsPerVector) return;
+  const Vector x = load_once(reinterpret_cast<const uint4*>(hidden_states) + at);
+  const float factor = divide(1.0f, *scale);
+  Values values;
+  widen(values, x);
+  store_quantized(reinterpret_cast<uint2*>(quantized) + at, values, factor);
+}
+
+#define FIBSHIM_QUANT_KERNEL(hidden)                                                           \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                          \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                            \
+      quant_per_token_h##hidden##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized, \
+                                       float* scales, int batch_size, int next_may_begin) {    \
+    fibshim::quantize_rows<fibshim::PlanFor<hidden>>(                                          \
+        hidden_states, quantized, fibshim::ScalePerRow{scales}, batch_size, next_may_begin);   \
+  }
+
+#define FIBSHIM_NORM_KERNELS(hidden)                                                          \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                         \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) rmsnorm_quant_per_token_h##hidden##_bf16( \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* weight, uint8_t* quantized,    \
+      float* scales, float eps, int batch_size, int next_may_begin) {                         \
+    fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                \
+        hidden_states, nullptr, nullptr, weight, nullptr, nullptr, quantized,                 \
+        fibshim::ScalePerRow{scales}, eps, batch_size, next_may_begin);                       \
+  }                                                                                           \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) rmsnorm_quant_static_h##hidden##_bf16(    \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* weight, const float* scale,    \
+      uint8_t* quantized, float eps, int batch_size, int next_may_begin) {                    \
+    fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                \
+        hidden_states, nullptr, nullptr, weight, nullptr, nullptr, quantized,                 \
+        fibshim::GivenScale{scale}, eps, batch_size, next_may_begin);                         \
+  }
+
+#define FIBSHIM_SUM_KERNELS(hidden)                                                                \
   FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                              \
-  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                                \
-      quant_per_token_h##hidden##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized,     \
-                                       float* scales, int batch_size, int next_may_begin) {        \
-    fibshim::quantize_rows<fibshim::PlanFor<hidden>>(                                              \
-        hidden_states, quantized, fibshim::ScalePerRow{scales}, batch_size, next_may_begin);       \
-  }                                                                                                \
-  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                                \
-      quant_static_h##hidden##_bf16(const __nv_bfloat16* hidden_states, const float* scale,        \
-                                    uint8_t* quantized, int batch_size, int next_may_begin) {      \
-    fibshim::quantize_rows<fibshim::PlanFor<hidden>>(                                              \
-        hidden_states, quantized, fibshim::GivenScale{scale}, batch_size, next_may_begin);         \
-  }                                                                                                \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_quant_per_token_h##hidden##_bf16(  \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
       uint8_t* quantized, float* scales, float eps, int batch_size, int next_may_begin) {          \
@@ -373,10 +407,23 @@ extern "C" __global__ void __launch_bounds__(128)
         eps, batch_size, next_may_begin);                                                          \
   }
 
-FIBSHIM_KERNELS(2048)
-FIBSHIM_KERNELS(2560)
-FIBSHIM_KERNELS(3072)
-FIBSHIM_KERNELS(3584)
-FIBSHIM_KERNELS(4096)
-FIBSHIM_KERNELS(5120)
-FIBSHIM_KERNELS(8192)
+FIBSHIM_QUANT_KERNEL(1024)
+FIBSHIM_QUANT_KERNEL(2048)
+FIBSHIM_QUANT_KERNEL(2560)
+FIBSHIM_QUANT_KERNEL(3072)
+FIBSHIM_QUANT_KERNEL(3584)
+FIBSHIM_QUANT_KERNEL(4096)
+FIBSHIM_QUANT_KERNEL(5120)
+FIBSHIM_QUANT_KERNEL(8192)
+
+FIBSHIM_NORM_KERNELS(4096)
+FIBSHIM_NORM_KERNELS(5120)
+FIBSHIM_NORM_KERNELS(8192)
+
+FIBSHIM_SUM_KERNELS(2048)
+FIBSHIM_SUM_KERNELS(2560)
+FIBSHIM_SUM_KERNELS(3072)
+FIBSHIM_SUM_KERNELS(3584)
+FIBSHIM_SUM_KERNELS(4096)
+FIBSHIM_SUM_KERNELS(5120)
+FIBSHIM_SUM_KERNELS(8192)
