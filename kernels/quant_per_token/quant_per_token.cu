@@ -67,8 +67,10 @@ __device__ void store_quantized(uint2* to, const Values& values, float factor) {
   *to = quantize(scaled);
 }
 
+// begin() is called after the wait for the kernel before.
 struct ScalePerRow {
   float* scales;
+  __device__ void begin() {}
   template <class Plan>
   __device__ float factor(const Place<Plan>& place,
                           const Values (&values)[Plan::kVectorsPerThread]) {
@@ -83,9 +85,11 @@ struct ScalePerRow {
 
 struct GivenScale {
   const float* scale;
+  float reciprocal;
+  __device__ void begin() { reciprocal = divide(1.0f, *scale); }
   template <class Plan>
   __device__ float factor(const Place<Plan>&, const Values (&)[Plan::kVectorsPerThread]) {
-    return divide(1.0f, *scale);
+    return reciprocal;
   }
 };
 
@@ -149,6 +153,7 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* fi
   RowPart<Plan> b = {};
   if (first != nullptr) a = load_row_once<Plan>(first + offset, place.thread);
   if (second != nullptr) b = load_row_once<Plan>(second + offset, place.thread);
+  scale.begin();
   arrive_together(x, a, zero_of(batch_size));
   arrive_together(x, b, zero_of(batch_size));
   arrive_together(x, w, zero_of(batch_size));
@@ -374,6 +379,7 @@ extern "C" __global__ void __launch_bounds__(128)
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_quant_per_token_h##hidden##_bf16(  \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
       uint8_t* quantized, float* scales, float eps, int batch_size, int next_may_begin) {          \
+    __builtin_assume(first != nullptr);                                                            \
     fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                     \
         hidden_states, first, nullptr, weight, nullptr, nullptr, quantized,                        \
         fibshim::ScalePerRow{scales}, eps, batch_size, next_may_begin);                            \
@@ -381,6 +387,7 @@ extern "C" __global__ void __launch_bounds__(128)
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_quant_static_h##hidden##_bf16(     \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
       const float* scale, uint8_t* quantized, float eps, int batch_size, int next_may_begin) {     \
+    __builtin_assume(first != nullptr);                                                            \
     fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                     \
         hidden_states, first, nullptr, weight, nullptr, nullptr, quantized,                        \
         fibshim::GivenScale{scale}, eps, batch_size, next_may_begin);                              \
@@ -391,7 +398,8 @@ extern "C" __global__ void __launch_bounds__(128)
           const __nv_bfloat16* second, const __nv_bfloat16* weight, __nv_bfloat16* sum,            \
           __nv_bfloat16* normed, uint8_t* quantized, float* scales, float eps, int batch_size,     \
           int next_may_begin) {                                                                    \
-    __builtin_assume(second != nullptr && sum != nullptr && normed != nullptr);                    \
+    __builtin_assume(first != nullptr && second != nullptr && sum != nullptr &&                    \
+                     normed != nullptr);                                                           \
     fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                     \
         hidden_states, first, second, weight, sum, normed, quantized,                              \
         fibshim::ScalePerRow{scales}, eps, batch_size, next_may_begin);                            \
@@ -401,7 +409,7 @@ extern "C" __global__ void __launch_bounds__(128)
           const __nv_bfloat16* hidden_states, const __nv_bfloat16* first,                          \
           const __nv_bfloat16* second, const __nv_bfloat16* weight, const float* scale,            \
           __nv_bfloat16* sum, uint8_t* quantized, float eps, int batch_size, int next_may_begin) { \
-    __builtin_assume(second != nullptr && sum != nullptr);                                         \
+    __builtin_assume(first != nullptr && second != nullptr && sum != nullptr);                     \
     fibshim::normalize_and_quantize<fibshim::PlanFor<hidden>>(                                     \
         hidden_states, first, second, weight, sum, nullptr, quantized, fibshim::GivenScale{scale}, \
         eps, batch_size, next_may_begin);                                                          \
