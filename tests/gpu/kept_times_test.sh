@@ -91,6 +91,11 @@ for kind, splits in itertools.product(sums.KINDS, sums.SPLITS):
     of_vllm.add(f"splitk_reduce_{kind}_h{sums.HIDDEN}_split{splits}", "as two", 1.0, 2.0, batch_size=1)
 check_all("sums of parts with their norm", of_vllm, "splitk_reduce_")
 check_all("Gemma's heads", of_vllm, "gemma_qk_")
+quantised = names_of("quant_per_token.py")
+for kind in quantised.KINDS:
+    for hidden, rows in itertools.product(quantised.hidden_sizes(kind, of_vllm.axes), quantised.ROWS):
+        of_vllm.add(f"{kind}_h{hidden}", "torch.compile", 1.0, 2.0, **{quantised.axis_of(kind): rows})
+    check_all(kind, of_vllm, f"{kind}_h")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")

@@ -236,6 +236,41 @@ def then_quant(solution, dtype, size, rows):
     return problems + wrong("quantized", quantized, exact.clamp(-448, 448), 1e-5 * exact.abs())
 
 
+def quant(solution, dtype, size, rows):
+    """Rows, a norm of a sum, or silu·mul, in fp8, with one scale or a scale for each row. Nothing is rounded before but what is kept as "normed"."""
+    draw = Draw(rows * 61 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    x, first, second, w = (*(draw.rows(rows, size) for _ in range(3)), draw.normal(size, scale=0.5, offset=1.0))
+    given = {"input": x, "hidden_states": x, "first": first, "second": second, "weight": w, "eps": EPS, "batch_size": rows, "num_tokens": rows,
+             "hidden_size": size, "hidden_div_2": size // 2}
+    addends = [given[name].double() for name in ("hidden_states", "first", "second") if name in takes]
+    total, noise = sum(addends), 2.0**-23 * sum(one.abs() for one in addends)
+    y = total
+    if "input" in takes:
+        gate, up = x.double().chunk(2, -1)
+        y, noise = F.silu(gate) * up, 0.0
+    elif "weight" in takes:
+        factor = reciprocal_root(total.pow(2), EPS) * w.double()
+        y, noise = total * factor, noise * factor.abs()
+    kept, normed = (poisoned(rows, size, dtype) for _ in range(2))
+    quantized = poisoned(*y.shape, torch.float8_e4m3fn)
+    scale = torch.full((), 0.0078125 if size % 3 else 0.03, dtype=torch.float32, device="cuda")  # some saturate
+    scales = torch.full((rows,), -1.0, dtype=torch.float32, device="cuda")
+    solution.launch({**given, "sum": kept, "normed": normed, "quantized": quantized, "scale": scale, "scales": scales})
+    problems, divisor = [], scale.double()
+    if "scales" in takes:
+        divisor = (y.abs().amax(-1, keepdim=True) / 448).clamp_min(1 / (448 * 512))
+        problems += wrong("scales", scales, divisor[:, 0])
+        divisor = scales.double().unsqueeze(1)
+    if "sum" in takes:
+        problems += wrong("sum", kept, total, 2.0**-22 * sum(one.abs() for one in addends))
+    if "normed" in takes:
+        problems += wrong("normed", normed, y, noise)
+        y, noise = normed.double(), 0.0
+    exact = (y / divisor).clamp(-448, 448)
+    return problems + wrong("quantized", quantized, exact, 1e-5 * exact.abs() + noise / divisor)
+
+
 def layernorm(solution, dtype, size, rows):
     draw = Draw(rows * 17 + size, dtype)
     x = (draw.rows(rows, size).float() + 3 * torch.randn(rows, 1, generator=draw.generator, device="cuda")).to(dtype)
@@ -731,6 +766,8 @@ FAMILIES = {
     **dict.fromkeys(("moe_sum", "moe_sum_add2_rmsnorm", "moe_sum_add2_rmsnorm_sum", "moe_sum_fused_add_rmsnorm"), moe_sum),
     **dict.fromkeys(("fused_add_rmsnorm_then_quant", "fused_add_rmsnorm_then_quant_per_token", "silu_and_mul_then_quant",
                      "silu_and_mul_then_quant_per_token"), then_quant),
+    **dict.fromkeys([f"{of}quant_{scales}" for of in ("", "rmsnorm_", "add_rmsnorm_", "add2_rmsnorm_sum_", "silu_and_mul_")
+                     for scales in ("per_token", "static")], quant),
     **dict.fromkeys([op + form for op in ("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling")
                      for form in ("", "_one_limit", "_tokens")], sampling),
 }

@@ -211,6 +211,7 @@ run "the same with an addend" "$python" "$here/cublas.py" "$build" --add --rows 
 run "the same in fp8" "$python" "$here/cublas.py" "$build" --dtype float8_e4m3fn --rows 1,32 --shapes "8192,4096 28672,4096"
 run "cuBLAS's matrix products, by its C interface" "$python" "$here/cublas_versions.py" "$build"
 run "the sum of a product's parts and the norm behind it" "$python" "$here/sum_norm.py"
+run "rows in fp8, as torch.compile makes them" "$python" "$here/quant_per_token.py" --sizes 4096,14336
 
 # ---- FlashAttention 3, as vLLM calls it
 
