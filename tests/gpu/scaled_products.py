@@ -23,7 +23,7 @@ from product_kernels import WEIGHTS, wide_kernels
 from report import Report
 
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-KINDS = ("token", "channel")  # what B has: one scale, or one for each row
+KINDS = ("tensor", "token", "channel")  # one scale for A and one for B; for each row of A; and for each of B
 FP8 = torch.float8_e4m3fn
 
 
@@ -34,7 +34,7 @@ class Product:
         self.n, self.k, self.m = *weights[1].shape, m
         self.weights, self.turn = weights, itertools.cycle(weights)
         self.a = torch.randn(m, self.k, device="cuda").mul_(20).to(FP8)
-        self.scale_a = torch.rand(m, 1, device="cuda").mul_(0.1).add_(0.01)
+        self.scale_a = torch.rand(1 if kind == "tensor" else m, 1, device="cuda").mul_(0.1).add_(0.01)
         self.scale_b = torch.rand(self.n if kind == "channel" else 1, 1, device="cuda").mul_(0.1).add_(0.01)
         self.c = torch.empty(m, self.n, device="cuda", dtype=torch.bfloat16)
         product = torch.cat([self.a.double() @ part.double().T for part in weights[1].split(16384)], dim=1)
@@ -99,7 +99,7 @@ def main():
     for n, k in args.shapes:
         weights = [pool[i * n * k:(i + 1) * n * k].view(FP8).view(n, k) for i in range(max(2, min(len(pool), WEIGHTS) // (n * k)))]
         for kind, m in itertools.product(args.kinds, args.rows):
-            product, name = Product(kind, weights, m), f"gemm_fp8_{kind}_n{n}_k{k}"
+            product, name = Product(kind, weights, m), f"gemm_fp8{'' if kind == 'tensor' else '_' + kind}_n{n}_k{k}"
             theirs, before = product.error(product.vllm), product.us(product.vllm)
             if args.kernels:
                 texts = []

@@ -1,4 +1,4 @@
-// kernels/gemm and kernels/gemm_wide require properties of a launch that they do not check. The
+// kernels/gemm, gemm_wide and gemm_scaled require properties of a launch that they do not check. The
 // tables of config/shared provide them.
 #include <string.h>
 
@@ -22,7 +22,8 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 
 // A kernel's name without the suffixes for its type and variant.
 std::string size_of(const std::string& kernel) {
-  return std::regex_replace(kernel, std::regex("(_bias|_add)?_(bf16|fp16|fp8)$"), "");
+  return std::regex_replace(
+      kernel, std::regex("(_bias|_add)?_(bf16|fp16|fp8)$|_(tensor|token|channel)$"), "");
 }
 
 // The numbers of the kernel's line in its source: FIBSHIM_KERNELS(name, numbers).
@@ -73,9 +74,10 @@ struct Product {
 };
 
 // The solutions in a folder below solutions/fibshim, for definitions in one below definitions.
-std::vector<Product> products(const std::string& solutions, const std::string& definitions) {
+std::vector<Product> products(const std::string& solutions, const std::string& definitions,
+                              const std::string& config = "cublas") {
   const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
-  const auto folder = build / "config/cublas";
+  const auto folder = build / "config" / config;
   std::vector<Product> found;
   for (const auto& entry :
        std::filesystem::directory_iterator(folder / "solutions/fibshim" / solutions)) {
@@ -89,35 +91,47 @@ std::vector<Product> products(const std::string& solutions, const std::string& d
   return found;
 }
 
+// `columns`: of K, in a stage.
+void expect_fits_wide_kernel(const Product& product, int columns) {
+  const auto& [solution, n, k] = product;
+  SCOPED_TRACE(solution["name"].get<std::string>());
+  const nlohmann::json& launch = solution["launch"];
+  const int blocks = launch["grid"][0];
+  const int parts = launch["grid"][1];
+  const std::vector<int> numbers = numbers_in_source(solution);
+  ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
+  const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  const std::string most = launch["when"].back();
+  ASSERT_EQ(most.rfind("M <= ", 0), 0u);
+  EXPECT_LE(std::stoi(most.substr(strlen("M <= "))), shape.rows);
+  EXPECT_EQ(launch["block"], nlohmann::json({(shape.warpgroups * 4 + 5) * 32, 1, 1}));
+  EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
+  EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
+  EXPECT_EQ(n % 8, 0);
+  EXPECT_EQ(k % (columns * parts * shape.cluster), 0);
+  EXPECT_EQ(blocks % shape.cluster, 0);
+  if (shape.cluster > 1) {
+    const int clusters = blocks / shape.cluster;
+    EXPECT_LE((n / 8 + clusters - 1) / clusters, shape.tiles * shape.warpgroups * 8)
+        << "blocks meet once";
+  }
+}
+
 TEST(ShippedProducts, FitTheKernelsOfManyRows) {
   size_t count = 0;
   for (const std::string kind : {"", "_split", "_bias", "_add", "_fp8"}) {
-    for (const auto& [solution, n, k] : products("gemm_wide" + kind, "gemm" + kind)) {
-      SCOPED_TRACE(solution["name"].get<std::string>());
-      const nlohmann::json& launch = solution["launch"];
-      const int blocks = launch["grid"][0];
-      const int parts = launch["grid"][1];
-      const std::vector<int> numbers = numbers_in_source(solution);
-      ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
-      const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
-      const std::string most = launch["when"].back();
-      ASSERT_EQ(most.rfind("M <= ", 0), 0u);
-      EXPECT_LE(std::stoi(most.substr(strlen("M <= "))), shape.rows);
-      EXPECT_EQ(launch["block"], nlohmann::json({(shape.warpgroups * 4 + 5) * 32, 1, 1}));
-      EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
-      EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
-      EXPECT_EQ(n % 8, 0);
-      EXPECT_EQ(k % ((kind == "_fp8" ? 512 : 256) * parts * shape.cluster), 0);
-      EXPECT_EQ(blocks % shape.cluster, 0);
-      if (shape.cluster > 1) {
-        const int clusters = blocks / shape.cluster;
-        EXPECT_LE((n / 8 + clusters - 1) / clusters, shape.tiles * shape.warpgroups * 8)
-            << "blocks meet once";
-      }
+    for (const Product& product : products("gemm_wide" + kind, "gemm" + kind)) {
+      expect_fits_wide_kernel(product, kind == "_fp8" ? 512 : 256);
       ++count;
     }
   }
   EXPECT_GT(count, 150u);
+}
+
+TEST(ShippedProducts, FitTheScalingKernels) {
+  const std::vector<Product> all = products("gemm_scaled", "gemm_fp8", "vllm");
+  EXPECT_GT(all.size(), 150u);
+  for (const Product& product : all) expect_fits_wide_kernel(product, 512);
 }
 
 TEST(ShippedProducts, FitTheKernelsOfFewRows) {
