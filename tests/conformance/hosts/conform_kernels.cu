@@ -326,6 +326,14 @@ extern "C" __global__ void _Z35count_and_sort_expert_tokens_kernelIiEvPKT_PiS3_m
                                                                                   int*, size_t,
                                                                                   bool) {}
 
+// vLLM's product in fp8 by CUTLASS, with A and B exchanged.
+struct ScaledProductParams {
+  char bytes[1536];
+};
+extern "C" __global__ void
+_ZN7cutlass13device_kernelIN4vllm24cutlass_3x_gemm_sm90_fp8INS_12float_e4m3_tENS_10bfloat16_tENS1_3c3x14ScaledEpilogueEN4cute5tupleIJNS7_1CILi64EEENS9_ILi16EEENS9_ILi256EEEEEENS8_IJNS9_ILi1EEESE_SE_EEENS_4gemm36KernelTmaWarpSpecializedFP8FastAccumENS_8epilogue18TmaWarpSpecializedELb1EE10GemmKernelEEEvNT_6ParamsE(
+    ScaledProductParams) {}
+
 // torch.compile's norms of a sum in vLLM's default mode: a sum of two, of three in place, and of
 // three which is kept.
 extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,
