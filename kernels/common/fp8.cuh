@@ -53,7 +53,7 @@ __device__ inline float scale_of_token(float largest) {
   return fmaxf(largest / kLargestFp8, 1.0f / (kLargestFp8 * 512.0f));
 }
 
-// Returns the largest of one value per lane or thread. No value may be negative or NaN.
+// Returns the largest of one value per lane or thread. No value may be negative; NaN, without a sign, is the largest.
 __device__ inline float largest_in_warp(float value) {
   return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
 }

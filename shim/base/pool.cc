@@ -6,7 +6,7 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kSmallestBlock = 32;
+constexpr size_t kSmallestBlock = Pool::kAlignment;
 constexpr size_t kChunkBytes = 256 * 1024;
 constexpr size_t kSmallChunks = 4;  // later chunks have the size of a huge page
 constexpr size_t kHugePageBytes = 2 * 1024 * 1024;

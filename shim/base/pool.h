@@ -15,6 +15,8 @@ namespace fibshim {
 
 class Pool {
  public:
+  static constexpr size_t kAlignment = 64;  // of blocks: a cache line
+
   constexpr Pool() = default;
 
   // Returns zeroed memory.
@@ -29,7 +31,7 @@ class Pool {
   void unlock_after_fork(bool is_child) { mutex_.unlock_after_fork(is_child); }
 
  private:
-  static constexpr int kClassCount = 40;  // powers of two from 32 bytes on
+  static constexpr int kClassCount = 40;  // powers of two from kAlignment on
   struct FreeBlock {
     FreeBlock* next;
   };

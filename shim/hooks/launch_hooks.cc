@@ -36,14 +36,17 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
         params __VA_OPT__(, ) __VA_ARGS__);                                              \
   }
 
+// clang-format off
 CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-    FIBSHIM_FRAMED(cuLaunchKernel, extra, extra) CUresult
-    hook_cuLaunchKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-        FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, extra) CUresult
-    hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
-        FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr) CUresult
-    hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
-        FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr)
+FIBSHIM_FRAMED(cuLaunchKernel, extra, extra)
+CUresult hook_cuLaunchKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
+FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, extra)
+CUresult hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
+FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr)
+CUresult hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
+FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr)
+// clang-format on
+
 #endif
 
             CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,

@@ -1,4 +1,4 @@
-// The fast side of a launch, which nearly every launch takes.
+// The exported launch functions, and the fast side of a launch, which nearly every launch takes.
 //
 // Hot: runs on every launch. A kernel that no pattern knows costs one table lookup within a read section and
 // one count; a redirected one adds a decision lookup, the checks and its arguments. Forbidden here, and kept
@@ -424,7 +424,7 @@ END(cuLaunchCooperativeKernel_ptsz);
 
 #else
 
-#define FIBSHIM_END(name) fibshim_return_result  // of hooks/launch_hooks.cc
+#define FIBSHIM_END(name) fibshim_return_result  // the hooks compare its address
 
 #endif
 

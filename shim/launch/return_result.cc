@@ -1,4 +1,4 @@
-// The function to which a trampoline jumps when the launch is done (launch.h).
+// The function to which a trampoline jumps when the slow side has made the launch (launch.h).
 #include "shim/launch/launch.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)

@@ -154,7 +154,7 @@ void quarantine_decisions(bool (*is_quarantined)(uint32_t series)) {
     if (at->binding == nullptr || !is_quarantined(at->series)) continue;
     Way slow = Way::slow;
     __atomic_store_n(&at->is_quarantined, 1, __ATOMIC_RELAXED);
-    __atomic_store(&at->way, &slow, __ATOMIC_RELAXED);
+    __atomic_store(&at->way, &slow, __ATOMIC_RELEASE);
   }
 }
 
@@ -173,7 +173,7 @@ void sample_decision(Decision* decision, uint32_t interval) {
                    __ATOMIC_RELAXED);
   Way way = plain_way(decision->fast);
   if (interval != 0 && way != Way::slow) way = Way::sampled;
-  __atomic_store(&decision->way, &way, __ATOMIC_RELAXED);
+  __atomic_store(&decision->way, &way, __ATOMIC_RELEASE);
 }
 
 void sample_decisions(uint32_t (*interval_of)(const Decision& decision)) {

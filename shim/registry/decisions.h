@@ -2,13 +2,14 @@
 //
 // A candidate's decisions are in an open-addressed table of pointers. The first one lies in the
 // candidate itself, as most kernels are launched with one shape. Its `way` is undecided until the
-// rest is written: release on it, and acquire on its load, which comes before that of the key.
-// Readers take no lock and write
-// nothing: a slot goes from null to a decision once and stays (release on the slot, acquire on its
-// load). The table doubles at half load by copying the pointers and publishing the copy. Old tables
-// stay until the handle dies, and everything is freed a grace period after that. If there is no
-// memory for a decision, each launch makes it anew. Memory per shape: at most 32 bytes of table,
-// and a Decision; a choice adds a block with the decisions it chooses among.
+// rest is written: release on each store of it, and acquire on its load, which comes before that of
+// the key. While it is undecided the key may be half-written; such a launch goes to the slow side.
+// Readers take no lock and write nothing: a slot goes from null to a decision once and stays (release
+// on the slot, acquire on its load). The table doubles at half load by copying the pointers and
+// publishing the copy. Old tables stay until the handle dies, and everything is freed a grace period
+// after that. If there is no memory for a decision, each launch makes it anew. Memory per shape but
+// the first: at most 32 bytes of table, and a Decision; a choice adds a block with the decisions it
+// chooses among.
 // tests/model/decisions.pml models this and is checked exhaustively.
 #pragma once
 
@@ -36,7 +37,8 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   return static_cast<uint32_t>(hash);
 }
 
-// Returns the cached decision for a key of one part or none, and its way. Null or Way::undecided: there is none. Hot: wait-free.
+// Returns the cached decision for a key of one part or none, and its way. Null or Way::undecided:
+// there is none. Hot: wait-free.
 inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key, Way* way) {
   __atomic_load(&candidate.first.way, way, __ATOMIC_ACQUIRE);
   if (__builtin_expect(candidate.first.first_key == key, 1)) return &candidate.first;

@@ -166,7 +166,8 @@ Record* make_record(const NewHandle& given, HandleEntry* entry) {
   }
   return record;
 }
-static_assert(sizeof(Record) % alignof(Candidate) == 0);
+static_assert(sizeof(Record) % alignof(Candidate) == 0 && alignof(Candidate) <= Pool::kAlignment &&
+              alignof(Record) <= Pool::kAlignment);
 
 }  // namespace
 

@@ -53,7 +53,7 @@ enum class Way : uint8_t {
   slow,        // passes the launch to the slow side
   sampled,     // follows `fast.way`, but passes launches that are to be checked to the slow side
   chosen,      // follows the decision that the launch chooses
-  undecided,  // of a candidate's first decision until there is one: passes the launch to the slow side
+  undecided,   // a candidate's first decision, until there is one: as slow
 };
 
 struct Choices;
@@ -141,7 +141,8 @@ inline bool skip_sample(const Decision& decision) {
 
 // A pattern that fits a handle's symbol and layout.
 struct alignas(64) Candidate {
-  // A direct launch reads these, of the decision its first part: two cache lines.
+  // A direct launch reads these, of the decision its first part: two cache lines, with more than 16
+  // arguments three.
   FastKey fast_key;
   Decision first;  // the one that was cached first, usually the only one (decisions.h)
 

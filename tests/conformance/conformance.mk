@@ -48,7 +48,7 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	    $@.new/patterns/vllm-*-$$kind-h4096.json; \
 	  number=$$((number + 1)); \
 	done
-	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json
+	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-cutlass-scaled-mm-*.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json
 	$(Q)mv $@.new $@
 
 # The folder for SGLang, whose kernels by Triton are not told apart by their codes.

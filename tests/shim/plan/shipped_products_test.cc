@@ -91,10 +91,27 @@ std::vector<Product> products(const std::string& solutions, const std::string& d
   return found;
 }
 
+// What a source includes from kernels/ is a source, too: they compile without this repository.
+void expect_whole_sources(const nlohmann::json& solution) {
+  std::string paths;
+  for (const nlohmann::json& source : solution["sources"]) {
+    paths += source["path"].get<std::string>() + " ";
+  }
+  const std::regex include("#include \"([^\"]+)\"");
+  for (const nlohmann::json& source : solution["sources"]) {
+    const std::string content = source["content"];
+    for (std::sregex_iterator i(content.begin(), content.end(), include), end; i != end; ++i) {
+      EXPECT_NE(paths.find((*i)[1].str() + " "), std::string::npos)
+          << source["path"] << " includes " << (*i)[1];
+    }
+  }
+}
+
 // `columns`: of K, in a stage.
 void expect_fits_wide_kernel(const Product& product, int columns) {
   const auto& [solution, n, k] = product;
   SCOPED_TRACE(solution["name"].get<std::string>());
+  expect_whole_sources(solution);
   const nlohmann::json& launch = solution["launch"];
   const int blocks = launch["grid"][0];
   const int parts = launch["grid"][1];
