@@ -38,7 +38,7 @@ const Environment kSglang = {{"FIBSHIM_CONFIG", build_dir() + "/config/sglang"},
 const Environment kSglangRouting = {{"FIBSHIM_CONFIG", conform_path("sglang_config")},
                                     {"SIMCUDA_LOG", ""}};
 const Environment kVllmWithoutCodes = {{"FIBSHIM_CONFIG", conform_path("vllm_config")},
-                                  {"SIMCUDA_LOG", ""}};
+                                       {"SIMCUDA_LOG", ""}};
 const Environment kVllmAndCublas = {
     {"FIBSHIM_CONFIG", conform_path("vllm_config") + ":" + build_dir() + "/config/cublas"},
     {"SIMCUDA_LOG", ""}};
