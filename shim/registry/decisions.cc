@@ -118,7 +118,7 @@ const Decision* publish_decision(Candidate* candidate, const Decision& decision)
     if (!is_first) g_decision_pool.release(copy, sizeof(Decision));
     return &decision;
   }
-  const Way way = whole.way;
+  Way way = whole.way;
   whole.way = Way::undecided;
   memcpy(static_cast<void*>(copy), static_cast<const void*>(&whole), sizeof(Decision));
   link(copy);

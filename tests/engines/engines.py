@@ -238,8 +238,10 @@ def compile_kernels(engine, wheel):
 
 
 def kernels_of(engine, wheel, glob, wanted):
-    """Symbol -> "OFFSET:SIZE,..." of the kernels whose symbol `wanted` is found in, else of the families' kernels."""
+    """Symbol -> "OFFSET:SIZE,..." of the kernels whose symbol `wanted` is found in, else of the families' kernels. With "code:" before it,
+    behind the symbol stands the code."""
     functions = collections.defaultdict(dict)
+    with_code, wanted = (wanted or "").startswith("code:"), wanted and wanted.removeprefix("code:")
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
         if glob == "-":
             paths = compile_kernels(engine, wheel)
@@ -256,7 +258,7 @@ def kernels_of(engine, wheel, glob, wanted):
                 for kernel in cubin["kernels"]:
                     name = kernel["demangled"] or kernel["name"]
                     if re.search(wanted, kernel["name"]) if wanted else len(kernel["name"]) <= MOST_SYMBOL_BYTES and family_of(name):
-                        functions[kernel["name"] if wanted else function_name(name)][kernel["name"]] = ",".join(
+                        functions[kernel["name"] if wanted else function_name(name)][kernel["name"] + f" {cubin['code']}" * with_code] = ",".join(
                             f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
     kernels = {}
     for instances in functions.values():
