@@ -194,7 +194,7 @@ def main():
                 shutil.copy2(source, target, follow_symlinks=False)
         if not os.path.exists(os.path.join(pristine, "build")):
             shutil.copytree(options.build, os.path.join(pristine, "build"), symlinks=True,
-                            ignore=shutil.ignore_patterns("asan", "tsan", "ubsan", "logs", "conform_asan", "wheels", "torch-*", "inductor"))
+                            ignore=shutil.ignore_patterns("asan", "tsan", "ubsan", "logs", "conform_asan", "wheels", "torch-[0-9]*", "inductor"))
         targets = ["build/tests/reaper"] + sorted({f"build/tests/{fault.program}" for fault in faults})
         built = make(pristine, os.cpu_count(), *targets)
         if built.returncode != 0:

@@ -129,6 +129,14 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(one.param.dtype) + "_h" + std::to_string(one.param.hidden);
     });
 
+TEST(Redirect, DecidesEachShapeOfAKernel) {
+  const EngineRun run =
+      exits(0, PreloadedEngine().run({"--rows=3", "--launches=20", "--halves"}, pytorch_config()));
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h2048 hit"), 10);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h4096 hit"), 10);
+  EXPECT_EQ(run.ran_curated(), 20);
+}
+
 TEST(Redirect, CountsEveryLaunchOfEightThreadsExactly) {
   const EngineRun run = exits(
       0, PreloadedEngine().run({"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"},

@@ -100,6 +100,7 @@ struct Options {
   int hidden = 4096;
   int rows = 64;
   int device = 0;
+  bool halves = false;
   bool is_ptsz = false;
   bool is_capturing = false;
   bool wants_verify = true;
@@ -168,6 +169,8 @@ constexpr FlagOption kFlagOptions[] = {
     {"--ptsz", &Options::is_ptsz, true, "the per-thread default stream forms"},
     {"--capture", &Options::is_capturing, true,
      "capture one launch, without warm-up, and replay it --launches times"},
+    {"--halves", &Options::halves, true,
+     "every second launch, from the first on, is of half a row"},
     {"--no-verify", &Options::wants_verify, false, "do not look at the results"},
     {"--demo", &Options::is_demo, true, "a few lines for a person instead of JSON"},
 };
@@ -643,7 +646,8 @@ class Worker {
       replay(launches);
     } else {
       for (int i = 0; i < launches; ++i)
-        ++outcome_.launch_codes[launch(options_, function_, stream_, arguments())];
+        ++outcome_.launch_codes[launch(options_, function_, stream_,
+                                       arguments(options_.halves && i % 2 == 0 ? 2 : 1))];
     }
     MUST(g_driver->cuStreamSynchronize_(stream_));
   }
@@ -671,9 +675,15 @@ class Worker {
            outcome_.launch_codes.size() == 1;
   }
 
-  Arguments arguments() const {
-    return {options_.hidden, kEps,       buffers_->x, buffers_->weight, 0, 0,
-            buffers_->rstd,  buffers_->y};
+  Arguments arguments(int divisor = 1) const {
+    return {options_.hidden / divisor,
+            kEps,
+            buffers_->x,
+            buffers_->weight,
+            0,
+            0,
+            buffers_->rstd,
+            buffers_->y};
   }
 
   void replay(int launches) {
