@@ -14,19 +14,19 @@ namespace fibshim {
 namespace {
 
 // C = scale of B * (scale of A * sum).
-template <int kRows, bool kIsOfToken, bool kIsOfChannel>
+template <int kRows, bool kPerToken, bool kPerChannel>
 struct ScalesOfRows {
   static constexpr bool kReadsLate = true;
   const float* a;
   const float* b;
   int m;
   float of_a[kRows / 8][2] = {};
-  float of_b[kIsOfChannel ? kMaxTiles : 1][2] = {};
+  float of_b[kPerChannel ? kMaxTiles : 1][2] = {};
 
   // B's are weights, which need not wait for the kernel before.
   template <int kTiles, int kWarpgroups>
   __device__ void begin(const Work& work, int pass, int first_unit) {
-    if constexpr (!kIsOfChannel) {
+    if constexpr (!kPerChannel) {
       of_b[0][0] = __ldg(b);
     } else {
       const int warp = threadIdx.x / 32 % kWarpsOfGroup;
@@ -51,13 +51,13 @@ struct ScalesOfRows {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int row = group * 8 + threadIdx.x % 4 * 2 + i;
-        if (row < m) of_a[group][i] = a[kIsOfToken ? row : 0];
+        if (row < m) of_a[group][i] = a[kPerToken ? row : 0];
       }
     }
   }
   __device__ float finish(float sum, int i, int half, int, int row, int, int) const {
     const int place = row - static_cast<int>(threadIdx.x % 4 * 2);  // known to the compiler
-    const float scale = kIsOfChannel ? of_b[i][half] : of_b[0][0];
+    const float scale = kPerChannel ? of_b[i][half] : of_b[0][0];
     return scale * (of_a[place / 8][place % 2] * sum);
   }
 };
@@ -66,14 +66,14 @@ struct ScalesOfRows {
 }  // namespace fibshim
 
 // M is at most the number of rows in the name. A [M, K] and B [N, K] must be aligned to 16 bytes, C to 4.
-#define FIBSHIM_KERNEL(name, is_of_token, is_of_channel, rows, ...)                               \
-  using name##_shape =                                                                            \
-      fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16,                                                \
-                     fibshim::ScalesOfRows<rows, is_of_token, is_of_channel>, rows, __VA_ARGS__>; \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                         \
-      name(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, const float* scale_a,                  \
-           const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                         \
-    fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b, m}, c, m, n, k);                \
+#define FIBSHIM_KERNEL(name, per_token, per_channel, rows, ...)                               \
+  using name##_shape =                                                                        \
+      fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16,                                            \
+                     fibshim::ScalesOfRows<rows, per_token, per_channel>, rows, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                     \
+      name(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, const float* scale_a,              \
+           const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                     \
+    fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b, m}, c, m, n, k);            \
   }
 #define FIBSHIM_KERNELS(name, ...)                         \
   FIBSHIM_KERNEL(name##_tensor, false, false, __VA_ARGS__) \

@@ -14,9 +14,10 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
   unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
       unsigned block_z, unsigned shared_mem, CUstream stream, void **params
 
-// `extra`: the last argument, or nothing.
-#define FIBSHIM_FRAMED(name, extra, ...)                                                 \
-  {                                                                                      \
+// `last`: the last argument, or null. The others: its name, if the function has it.
+#define FIBSHIM_HOOK(name, last, ...)                                                    \
+  CUresult hook_##name(CUfunction function,                                              \
+                       FIBSHIM_GEOMETRY __VA_OPT__(, ) __VA_OPT__(void**) __VA_ARGS__) { \
     LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                           \
                          {grid_x, grid_y, grid_z},                                       \
                          {block_x, block_y},                                             \
@@ -26,7 +27,7 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
                          shared_mem,                                                     \
                          stream,                                                         \
                          params,                                                         \
-                         extra};                                                         \
+                         last};                                                          \
     const Target target = fibshim_route_##name(&frame);                                  \
     if (target == reinterpret_cast<Target>(&fibshim_return_result)) {                    \
       return static_cast<CUresult>(frame.function);                                      \
@@ -36,21 +37,17 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
         params __VA_OPT__(, ) __VA_ARGS__);                                              \
   }
 
-// clang-format off
-CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-FIBSHIM_FRAMED(cuLaunchKernel, extra, extra)
-CUresult hook_cuLaunchKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, extra)
-CUresult hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
-FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr)
-CUresult hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
-FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr)
-// clang-format on
+FIBSHIM_HOOK(cuLaunchKernel, extra, extra)
+FIBSHIM_HOOK(cuLaunchKernel_ptsz, extra, extra)
+FIBSHIM_HOOK(cuLaunchCooperativeKernel, nullptr)
+FIBSHIM_HOOK(cuLaunchCooperativeKernel_ptsz, nullptr)
+#undef FIBSHIM_HOOK
+#undef FIBSHIM_GEOMETRY
 
 #endif
 
-            CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
-                                           void** params, void** extra) {
+CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
+                               void** extra) {
   return launch_cuLaunchKernelEx(config, function, params, extra);
 }
 

@@ -51,8 +51,7 @@ struct FramedLaunch {
 
   End original() const { return driver_function(kFunctions.api); }
   End ended(CUresult result) const {
-    frame.function = static_cast<uint32_t>(result);
-    return reinterpret_cast<End>(kEnd);
+    return end_launch(frame, result, reinterpret_cast<End>(kEnd));
   }
   End slowly() const { return route_slowly(frame, kFunctions); }
 };

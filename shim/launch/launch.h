@@ -67,9 +67,10 @@ struct LaunchFunctions {
 // Defined in return_result.cc: returns the result that end_launch() has put into the frame.
 extern "C" __attribute__((visibility("hidden"))) void fibshim_return_result();
 
-inline Target end_launch(LaunchFrame& frame, CUresult result) {
+inline Target end_launch(LaunchFrame& frame, CUresult result,
+                         Target end = reinterpret_cast<Target>(&fibshim_return_result)) {
   frame.function = static_cast<uint32_t>(result);
-  return reinterpret_cast<Target>(&fibshim_return_result);
+  return end;
 }
 
 // Any launch. Tries the fast side.
