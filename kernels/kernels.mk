@@ -11,7 +11,9 @@ KERNEL_SMS_softmax      := 80 90 100
 KERNEL_SMS_gemm         := 90  # measured only there, and needs 227 KB of shared memory
 KERNEL_SMS_gemm_wide    := 90
 KERNEL_ARCH_gemm_wide   := a  # its warpgroup instructions exist only on Hopper
+KERNEL_SMS_gemm_block_scaled := 90
 KERNEL_SMS_gemm_scaled  := 90
+KERNEL_ARCH_gemm_block_scaled := a
 KERNEL_ARCH_gemm_scaled := a
 KERNEL_SMS_moe_gemm     := 90  # measured only there
 KERNEL_SMS_paged_decode := 90  # replaces a kernel for Hopper
@@ -21,7 +23,7 @@ KERNEL_SMS_moe_sum      := 90  # clusters; measured only there
 KERNEL_SMS_quant_per_token := 90  # the same
 KERNEL_SMS_sampling     := 90  # clusters; measured only there
 KERNEL_FLAGS_sampling   := -ftz=true  # as FlashInfer's
-KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_scaled gemm_wide layernorm moe_gemm moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm
+KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_block_scaled gemm_scaled gemm_wide layernorm moe_gemm moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm
 
 # Tables of these repeat block and grid; row.cuh compares them with what is compiled.
 $(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm,\

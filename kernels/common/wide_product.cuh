@@ -28,6 +28,10 @@ constexpr int kStreams = 4;  // warps that copy B
 constexpr int kMaxStages = 32;
 constexpr int kMaxTiles = 4;  // of a warpgroup
 
+// Whether operands beyond A and B scale the sums of each piece of K: those of A then come in A's stages.
+template <class More>
+constexpr bool kScalesPieces = requires { &More::copy_of_a; };
+
 // The sizes of a kernel. It must be launched with kBytes of shared memory
 // (config/shared/gemm_wide). A cluster must get no more rows of B than the tiles hold, since its
 // blocks exchange sums once (tests/shim/plan/shipped_products_test.cc).
@@ -49,7 +53,9 @@ struct Shape {
   static constexpr int kRing = ring_kb * 1024;
   static constexpr int kStagesOfA = stages_of_a;
   static constexpr int kStageOfA = rows * kRowBytes;
-  static constexpr int kBarriers = kRing + kStagesOfA * kStageOfA;
+  static constexpr int kScales = kRing + kStagesOfA * kStageOfA;
+  static constexpr int kScalesOfStage = kScalesPieces<More> ? rows * kPieces * 4 : 0;
+  static constexpr int kBarriers = kScales + kStagesOfA * kScalesOfStage;
   static constexpr int kBarriersEnd =
       kBarriers + (2 * (kMaxStages + kStagesOfA) + (cluster > 1 ? 2 : 0)) * 8;
   static constexpr int kInboxStep = kMultipliers * 32 * 16;  // four sums of each thread
@@ -91,13 +97,21 @@ struct Of {};
 // Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`. Of every four sums
 // of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
 // to its second row of B.
-#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                            \
-  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b, \
-                                                        uint64_t a) {                           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at     \
-                 ", 1, 1, 1" rest ";"                                                           \
-                 : __VA_ARGS__                                                                  \
-                 : "l"(b), "l"(a));                                                             \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                               \
+  template <int kAdds = 1>                                                                         \
+  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b,    \
+                                                        uint64_t a) {                              \
+    if constexpr (kAdds) {                                                                         \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at      \
+                   ", 1, 1, 1" rest ";"                                                            \
+                   : __VA_ARGS__                                                                   \
+                   : "l"(b), "l"(a));                                                              \
+    } else {                                                                                       \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at      \
+                   ", 0, 1, 1" rest ";"                                                            \
+                   : __VA_ARGS__                                                                   \
+                   : "l"(b), "l"(a));                                                              \
+    }                                                                                              \
   }
 #define FIBSHIM_8(i)                                                                          \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -150,6 +164,10 @@ struct Work {
 
   __device__ int first_unit(int pass) const { return units * pass / passes; }
   __device__ int units_of(int pass) const { return first_unit(pass + 1) - first_unit(pass); }
+  // Returns the chunk that is number `i` of a pass.
+  __device__ int chunk(int i) const {
+    return first_chunk + i < chunks ? first_chunk + i : first_chunk + i - chunks;
+  }
   // Returns where a tile begins and the one before it ends, in units from the pass's first.
   __device__ int begin_of(int tile, int pass) const { return units_of(pass) * tile / tiles; }
 };
@@ -197,7 +215,8 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
 
 template <class Shape>
 __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int rows, uint32_t ring,
-                         uint32_t full, uint32_t empty) {
+                         uint32_t full, uint32_t empty, const typename Shape::More& more,
+                         uint32_t scales) {
   const int lane = threadIdx.x % 32;
   RingPosition at{Shape::kStagesOfA};
   int chunk = work.first_chunk;
@@ -209,6 +228,9 @@ __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int row
     for (int row = 0; row < rows; ++row) {
       copy_16_bytes(to + row * 128 + (lane % 8 ^ row % 8) * 16, from);
       from += pitch;
+    }
+    if constexpr (kScalesPieces<typename Shape::More>) {
+      more.copy_of_a(scales + at.stage * Shape::kScalesOfStage, chunk, rows);
     }
     arrive_when_copied(full + at.stage * 8);
     at.advance();
@@ -428,6 +450,37 @@ __device__ void multiply_stage_of_fp8(float (&sums)[kRows / 2], uint64_t b, uint
   }
 }
 
+// The same, with the sums of each piece scaled, while the next is multiplied.
+template <int kRows, class Adder>
+__device__ void multiply_scaled_stage(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units,
+                                      const Adder& adder) {
+  float parts[2][kRows / 2] = {};
+  const auto begin = [&](float (&part)[kRows / 2], int piece) {
+    const uint64_t b_at = b + piece * units * (kAtomBytes / 16);
+    const uint64_t a_at = a + piece * (kRows * 128 / 16);
+    fence_sums(part);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    multiply_tile<0>(Of<__nv_fp8_e4m3>{}, part, b_at, a_at);
+#pragma unroll
+    for (int i = 1; i < 4; ++i) {
+      multiply_tile<1>(Of<__nv_fp8_e4m3>{}, part, b_at + i * 2, a_at + i * 2);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  };
+  begin(parts[0], 0);
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    if (piece + 1 < kPieces) {
+      begin(parts[(piece + 1) % 2], piece + 1);
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    } else {
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    }
+    fence_sums(parts[piece % 2]);
+    adder.add(sums, parts[piece % 2], piece);
+  }
+}
+
 template <class Shape>
 __device__ void multiply_rows(const typename Shape::In* a, const typename Shape::In* b,
                               typename Shape::More more, typename Shape::Out* out, int m, int n,
@@ -488,10 +541,12 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
 
   const int64_t pitch = int64_t{k} * sizeof(In);
   const int64_t offset = int64_t{part} * work.chunks * kRowBytes;
+  const uint32_t scales = ring + Shape::kScales;
+  if constexpr (kScalesPieces<typename Shape::More>) more.skip(part * work.chunks * kPieces);
   if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
     stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows),
-                    ring_of_a, full_of_a, empty_of_a);
+                    ring_of_a, full_of_a, empty_of_a, more, scales);
     return;
   }
   if (warp >= kMultipliers) {
@@ -524,7 +579,11 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
         // The copies wrote through the generic proxy, and the instructions read through the async
         // proxy.
         asm volatile("fence.proxy.async.shared::cta;\n\twgmma.fence.sync.aligned;" ::: "memory");
-        if constexpr (sizeof(In) == 1) {
+        if constexpr (kScalesPieces<typename Shape::More>) {
+          multiply_scaled_stage<kRows>(
+              sums[i], b_at, a_at, work.units_of_stage,
+              more.adder(i, work.chunk(chunk), scales + at_a.stage * Shape::kScalesOfStage));
+        } else if constexpr (sizeof(In) == 1) {
           multiply_stage_of_fp8<kRows>(sums[i], b_at, a_at, work.units_of_stage);
         } else {
           multiply_stage<In, kRows>(sums[i], b_at, a_at, work.units_of_stage);

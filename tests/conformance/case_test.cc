@@ -137,6 +137,8 @@ const Row kRows[] = {
      {{"FIBSHIM_CONFIG", build_dir() + "/config/cublas"}, {"SIMCUDA_LOG", ""}}},
     {"ScaledProductsOfVllm", {"scaled_products_of_vllm"}, 0, kAsksWhatRan, kVllmWithoutCodes},
     {"FieldsOfScaledProducts", {"fields_of_scaled_products"}, 0, kAsksWhatRan, kVllmWithoutCodes},
+    {"BlockScaledProducts", {"block_scaled_products"}, 0, kAsksWhatRan, kVllm},
+    {"FieldsOfBlockScaledProducts", {"fields_of_block_scaled_products"}, 0, kAsksWhatRan, kVllm},
     {"NormsOfVllmWithoutAWeight", {"norms_of_vllm_without_a_weight"}, 0, kAsksWhatRan, kVllm},
     {"ActivationsOfVllm", {"activations_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"FusedAddOfVllmHasARange", {"fused_add_of_vllm_has_a_range"}, 0, kAsksWhatRan, kVllm},

@@ -48,11 +48,11 @@ def kernels_of(source, pattern):
             yield found[1], *map(int, found[2].split(", "))
 
 
-def wide_kernels(source):
-    """Those whose sizes are wide_product.cuh's, by name."""
+def wide_kernels(source, bytes_of_scales=0):
+    """Those whose sizes are wide_product.cuh's, by name. `bytes_of_scales`: of a row of A in a stage."""
     known = {}
-    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(source, r"FIBSHIM_KERNELS(?:_OF_ALL)?\((gemm_\w+), ([\d, ]+)\)"):
-        shared_mem = ring * 1024 + stages * rows * 512 + 2 * (32 + stages) * 8 + (16 if cluster > 1 else 0)
+    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(source, r"FIBSHIM_KERNELS?(?:_OF_ALL)?\((gemm_\w+), ([\d, ]+)\)"):
+        shared_mem = ring * 1024 + stages * rows * (512 + bytes_of_scales) + 2 * (32 + stages) * 8 + (16 if cluster > 1 else 0)
         inbox = (cluster - 1) * tiles * groups * (rows // 8 // cluster) * 2048
         shared_mem += inbox if shared_mem + inbox <= MOST_SHARED_MEM else 0
         known[name] = Kernel(name, rows, tiles * groups * 8 if cluster > 1 else None, cluster, (groups * 4 + 5) * 32, shared_mem)

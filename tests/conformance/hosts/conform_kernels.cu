@@ -334,6 +334,21 @@ extern "C" __global__ void
 _ZN7cutlass13device_kernelIN4vllm24cutlass_3x_gemm_sm90_fp8INS_12float_e4m3_tENS_10bfloat16_tENS1_3c3x14ScaledEpilogueEN4cute5tupleIJNS7_1CILi64EEENS9_ILi16EEENS9_ILi256EEEEEENS8_IJNS9_ILi1EEESE_SE_EEENS_4gemm36KernelTmaWarpSpecializedFP8FastAccumENS_8epilogue18TmaWarpSpecializedELb1EE10GemmKernelEEEvNT_6ParamsE(
     ScaledProductParams) {}
 
+// DeepGEMM's product in fp8, and that of the one in FlashInfer.
+struct alignas(64) TensorMap {
+  char bytes[128];
+};
+struct InputOfProduct {
+  int shape;
+  int* groups;
+};
+extern "C" __global__ void
+_ZN9deep_gemm23sm90_fp8_gemm_1d2d_implILN4cute4UMMA5MajorE0ELj0ELj4096ELj4096ELj1ELj64ELj32ELj128ELj128ELj128ELj64ELj16ELj128ELj128ELj1ELb0ELj132ELNS_8GemmTypeE0EN7cutlass10bfloat16_tEEEvPfPijjj14CUtensorMap_stS9_S9_S9_(
+    float*, int*, unsigned, unsigned, unsigned, TensorMap, TensorMap, TensorMap, TensorMap) {}
+extern "C" __global__ void
+_ZN9deep_gemm22fp8_gemm_kernel_swapABILj4096ELj4096ELj128ELj16ELj128ELj1ELj8ELj128ELj128ELj1ENS_21NormalSchedulerSwapABILj4096ELj128ELj16ELj1ELj1ELj32ELj16EEENS_26NormalSchedulerInputSwapABEEEvP13__nv_bfloat16PfT10_14CUtensorMap_stS8_S8_S8_(
+    void*, float*, InputOfProduct, TensorMap, TensorMap, TensorMap, TensorMap) {}
+
 // torch.compile's norms of a sum in vLLM's default mode: a sum of two, of three in place, and of
 // three which is kept.
 extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,

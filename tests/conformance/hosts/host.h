@@ -68,6 +68,10 @@ inline long ran(const char* kernel) {
 CUstream new_stream();
 CUdeviceptr device_memory(size_t bytes);
 
+class Gpu;
+// A context of its own, which becomes current.
+CUcontext make_context(const Gpu& gpu);
+
 // ---- the cases
 
 struct Case {

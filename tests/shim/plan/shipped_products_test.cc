@@ -1,4 +1,4 @@
-// kernels/gemm, gemm_wide and gemm_scaled require properties of a launch that they do not check. The
+// kernels/gemm, gemm_wide, gemm_scaled and gemm_block_scaled require properties of a launch that they do not check. The
 // tables of config/shared provide them.
 #include <string.h>
 
@@ -37,7 +37,7 @@ std::vector<int> numbers_in_source(const nlohmann::json& solution) {
     std::istringstream text(source["content"].get<std::string>());
     for (std::string line; numbers.empty() && std::getline(text, line);) {
       const size_t at = line.find("(" + name + ", ");
-      if (line.rfind("FIBSHIM_KERNELS", 0) != 0 || at == std::string::npos) continue;
+      if (line.rfind("FIBSHIM_KERNEL", 0) != 0 || at == std::string::npos) continue;
       const auto begin = line.begin() + static_cast<long>(at + name.size() + 1);
       for (std::sregex_iterator i(begin, line.end(), number), end; i != end; ++i) {
         numbers.push_back(std::stoi(i->str()));
@@ -50,11 +50,12 @@ std::vector<int> numbers_in_source(const nlohmann::json& solution) {
 // FIBSHIM_KERNELS(name, rows, tiles, KB of ring, stages of A, cluster, warpgroups).
 struct WideShape {
   int rows = 0, tiles = 0, ring_kb = 0, stages_of_a = 0, cluster = 0, warpgroups = 0;
+  int scale_bytes = 0;  // of a row of A, in a stage
 
   int barriers() const { return 2 * (32 + stages_of_a) * 8 + (cluster > 1 ? 16 : 0); }
   int inbox() const { return (cluster - 1) * tiles * warpgroups * (rows / 8 / cluster) * 128 * 16; }
   int shared_mem() const {
-    const int without_inbox = ring_kb * 1024 + stages_of_a * rows * 512 + barriers();
+    const int without_inbox = ring_kb * 1024 + stages_of_a * rows * (512 + scale_bytes) + barriers();
     return without_inbox + (without_inbox + inbox() > 227 * 1024 ? 0 : inbox());
   }
 };
@@ -107,8 +108,8 @@ void expect_whole_sources(const nlohmann::json& solution) {
   }
 }
 
-// `columns`: of K, in a stage.
-void expect_fits_wide_kernel(const Product& product, int columns) {
+// `columns`: of K, in a stage. `scale_bytes`: of a row of A there.
+void expect_fits_wide_kernel(const Product& product, int columns, int scale_bytes = 0) {
   const auto& [solution, n, k] = product;
   SCOPED_TRACE(solution["name"].get<std::string>());
   expect_whole_sources(solution);
@@ -117,7 +118,7 @@ void expect_fits_wide_kernel(const Product& product, int columns) {
   const int parts = launch["grid"][1];
   const std::vector<int> numbers = numbers_in_source(solution);
   ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
-  const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], scale_bytes};
   const std::string most = launch["when"].back();
   ASSERT_EQ(most.rfind("M <= ", 0), 0u);
   EXPECT_LE(std::stoi(most.substr(strlen("M <= "))), shape.rows);
@@ -149,6 +150,12 @@ TEST(ShippedProducts, FitTheScalingKernels) {
   const std::vector<Product> all = products("gemm_scaled", "gemm_fp8", "vllm");
   EXPECT_GT(all.size(), 150u);
   for (const Product& product : all) expect_fits_wide_kernel(product, 512);
+}
+
+TEST(ShippedProducts, FitTheBlockScalingKernels) {
+  const std::vector<Product> all = products("gemm_block_scaled", "gemm_fp8_block", "vllm");
+  EXPECT_GT(all.size(), 40u);
+  for (const Product& product : all) expect_fits_wide_kernel(product, 512, 16);
 }
 
 TEST(ShippedProducts, FitTheKernelsOfFewRows) {
