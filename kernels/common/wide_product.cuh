@@ -30,7 +30,9 @@ constexpr int kMaxTiles = 4;  // of a warpgroup
 
 // Whether operands beyond A and B scale the sums of each piece of K: those of A then come in A's stages.
 template <class More>
-constexpr bool kScalesPieces = requires { &More::copy_of_a; };
+constexpr bool kScalesPieces = requires {
+  &More::copy_of_a;
+};
 
 // The sizes of a kernel. It must be launched with kBytes of shared memory
 // (config/shared/gemm_wide). A cluster must get no more rows of B than the tiles hold, since its
@@ -97,21 +99,21 @@ struct Of {};
 // Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`. Of every four sums
 // of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
 // to its second row of B.
-#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                               \
-  template <int kAdds = 1>                                                                         \
-  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b,    \
-                                                        uint64_t a) {                              \
-    if constexpr (kAdds) {                                                                         \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at      \
-                   ", 1, 1, 1" rest ";"                                                            \
-                   : __VA_ARGS__                                                                   \
-                   : "l"(b), "l"(a));                                                              \
-    } else {                                                                                       \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at      \
-                   ", 0, 1, 1" rest ";"                                                            \
-                   : __VA_ARGS__                                                                   \
-                   : "l"(b), "l"(a));                                                              \
-    }                                                                                              \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                            \
+  template <int kAdds = 1>                                                                      \
+  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b, \
+                                                        uint64_t a) {                           \
+    if constexpr (kAdds) {                                                                      \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at   \
+                   ", 1, 1, 1" rest ";"                                                         \
+                   : __VA_ARGS__                                                                \
+                   : "l"(b), "l"(a));                                                           \
+    } else {                                                                                    \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at   \
+                   ", 0, 1, 1" rest ";"                                                         \
+                   : __VA_ARGS__                                                                \
+                   : "l"(b), "l"(a));                                                           \
+    }                                                                                           \
   }
 #define FIBSHIM_8(i)                                                                          \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -455,7 +457,7 @@ template <int kRows, class Adder>
 __device__ void multiply_scaled_stage(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units,
                                       const Adder& adder) {
   float parts[2][kRows / 2] = {};
-  const auto begin = [&](float (&part)[kRows / 2], int piece) {
+  const auto begin = [&](float(&part)[kRows / 2], int piece) {
     const uint64_t b_at = b + piece * units * (kAtomBytes / 16);
     const uint64_t a_at = a + piece * (kRows * 128 / 16);
     fence_sums(part);

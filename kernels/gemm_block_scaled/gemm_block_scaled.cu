@@ -77,7 +77,8 @@ struct ScalesOfBlocks {
       for (int half = 0; half < 2; ++half) {
         // A tile with fewer units has sums that are not used.
         const int unit = min(work.begin_of(tile, pass) + warp * 2 + half, work.units_of(pass) - 1);
-        of_b[i][half] = (first_unit + work.first_unit(pass) + unit) * kUnitRows / kBlockOfScale * pieces;
+        of_b[i][half] =
+            (first_unit + work.first_unit(pass) + unit) * kUnitRows / kBlockOfScale * pieces;
       }
     }
   }
