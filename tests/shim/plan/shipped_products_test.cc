@@ -55,7 +55,8 @@ struct WideShape {
   int barriers() const { return 2 * (32 + stages_of_a) * 8 + (cluster > 1 ? 16 : 0); }
   int inbox() const { return (cluster - 1) * tiles * warpgroups * (rows / 8 / cluster) * 128 * 16; }
   int shared_mem() const {
-    const int without_inbox = ring_kb * 1024 + stages_of_a * rows * (512 + scale_bytes) + barriers();
+    const int without_inbox =
+        ring_kb * 1024 + stages_of_a * rows * (512 + scale_bytes) + barriers();
     return without_inbox + (without_inbox + inbox() > 227 * 1024 ? 0 : inbox());
   }
 };
@@ -118,7 +119,8 @@ void expect_fits_wide_kernel(const Product& product, int columns, int scale_byte
   const int parts = launch["grid"][1];
   const std::vector<int> numbers = numbers_in_source(solution);
   ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
-  const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], scale_bytes};
+  const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3],
+                        numbers[4], numbers[5], scale_bytes};
   const std::string most = launch["when"].back();
   ASSERT_EQ(most.rfind("M <= ", 0), 0u);
   EXPECT_LE(std::stoi(most.substr(strlen("M <= "))), shape.rows);
