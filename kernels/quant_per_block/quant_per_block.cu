@@ -8,6 +8,7 @@
 //   rmsnorm_quant_per_block_h4096_bf16     y = z / sqrt(mean(z^2) + eps), rounded, * w, rounded; z = x
 //   fused_add_rmsnorm_quant_per_block_h4096_bf16   the same of z = x + residual, which goes to the residual, rounded
 // 1, 2, 4: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
+// By that silu·mul is divided; the others are multiplied with its reciprocal.
 //
 // The scale of a row's block is at row * row_stride + block * block_stride. Grids: all vectors, divided by a block's,
 // rounded up, for any block; of norms a block for each row.
@@ -63,16 +64,21 @@ __device__ float reciprocal(float x) {
 
 // What a block's scale is, and how elements are brought to it.
 
+// x * (1 / scale), each rounded; NaN becomes the largest number.
+struct MultipliedOrLargest {
+  float scale, factor;
+  __device__ explicit MultipliedOrLargest(float largest)
+      : scale(scale_of_token(largest)), factor(reciprocal(scale)) {}
+  __device__ float operator()(float x) const { return fminf(x * factor, kLargestFp8); }
+};
+
 // x / scale, correctly rounded; NaN becomes the largest number.
-struct Divided {
-  float scale, divisor, factor;
-  __device__ explicit Divided(float largest) {
-    scale = scale_of_token(largest);
-    factor = reciprocal(scale);
-    divisor = isinf(scale) ? 0.0f : scale;  // then the first estimate is exact
-  }
+struct Divided : MultipliedOrLargest {
+  float divisor;
+  __device__ explicit Divided(float largest)
+      : MultipliedOrLargest(largest), divisor(isinf(scale) ? 0.0f : scale) {}
   __device__ float operator()(float x) const {
-    const float estimate = x * factor;
+    const float estimate = x * factor;                 // exact if the scale is infinite
     const float excess = fmaf(estimate, divisor, -x);  // in this order -0 stays -0
     return fminf(fmaf(-excess, factor, estimate), kLargestFp8);
   }
@@ -80,9 +86,9 @@ struct Divided {
 
 // x * (1 / scale), each rounded; NaN becomes the lowest number.
 template <bool kIsPowerOfTwo>
-struct Multiplied {
+struct MultipliedOrLowest {
   float scale, factor;
-  __device__ Multiplied(float largest, float eps) {
+  __device__ MultipliedOrLowest(float largest, float eps) {
     scale = fmaxf(largest, eps) / kLargestFp8;
     if (kIsPowerOfTwo) scale = exp2f(ceilf(log2f(fmaxf(scale, 1e-10f))));
     factor = reciprocal(scale);
@@ -234,7 +240,7 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
       const float2 y = round_to<Type>({values[i][j].x * rstd, values[i][j].y * rstd});
       values[i][j] = round_to<Type>({y.x * factor.x, y.y * factor.y});
     }
-    const Divided rule(largest_in_lanes(values[i]));
+    const MultipliedOrLargest rule(largest_in_lanes(values[i]));
     const int at = i * Plan::kGroupThreads + place.thread;
     if (at % kLanes == 0) scales.store(place.row, at / kLanes, rule.scale);
     store_quantized(to + at, values[i], rule);
@@ -255,8 +261,8 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
   }
 
 #define FIBSHIM_VECTOR_KERNELS(vectors)                                                           \
-  FIBSHIM_QUANT_KERNEL(quant_per_block, vectors, fibshim::Multiplied<false>)                      \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0_, vectors, fibshim::Multiplied<true>)                \
+  FIBSHIM_QUANT_KERNEL(quant_per_block, vectors, fibshim::MultipliedOrLowest<false>)              \
+  FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0_, vectors, fibshim::MultipliedOrLowest<true>)        \
   FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded_, vectors, fibshim::Unbounded)                   \
   extern "C" __global__ void __launch_bounds__(256) silu_and_mul_quant_per_block##vectors##_bf16( \
       const __nv_bfloat16* input, uint8_t* quantized, float* scales, uint32_t num_tokens,         \

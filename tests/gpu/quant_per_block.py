@@ -3,7 +3,7 @@
 
     quant_per_block.py LIBRARY [--flashinfer FOLDER] [--kinds KIND,...] [--sizes N,...] [--rows M,...] [--forms] [--keep FILE] [--out FILE]
 
-LIBRARY: vLLM's _C_stable_libtorch.abi3.so, of 0.33: 0.31 divides where 0.33 multiplies with the reciprocal. FOLDER: has call.py, whose runner()
+LIBRARY: vLLM's _C_stable_libtorch.abi3.so, of 0.33: before, vLLM divides where 0.33 multiplies with the reciprocal, but for silu·mul. FOLDER: has call.py, whose runner()
 is FlashInfer's fp8_blockscale_gemm_sm90; without it what FlashInfer rounds is compared with the definition's reference alone. Scales and bytes
 must be the same; a norm adds up in another order, hence a few in 100,000 may differ. Timed in replayed graphs. N is a row's size, of silu·mul the
 output's. --forms: also times other vectors of a thread and threads of a block.
