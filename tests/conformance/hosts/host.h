@@ -227,6 +227,13 @@ class Gpu {
   uint32_t* marks_ = nullptr;
 };
 
+// A context of the caller besides the primary one.
+inline CUcontext make_context(const Gpu& gpu) {
+  CUcontext context = nullptr;
+  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
+  return context;
+}
+
 // What ran in this process, by the simulated driver's record or, with a real driver, by the marks.
 Ran what_ran(const uint32_t* marks);
 

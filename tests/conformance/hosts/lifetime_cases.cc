@@ -17,12 +17,6 @@ constexpr int kRounds = 300;
 int rounds_of_modules() { return cuda().is_simulated ? 2000 : 20; }
 int rounds_of_contexts() { return cuda().is_simulated ? 2000 : 5; }
 
-CUcontext make_context(const Gpu& gpu) {
-  CUcontext context = nullptr;
-  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
-  return context;
-}
-
 }  // namespace
 }  // namespace conform
 

@@ -33,12 +33,6 @@ long ran_b(const Ran& before, const uint32_t* marks) {
   return what_ran(marks).curated2 - before.curated2;
 }
 
-CUcontext make_context(const Gpu& gpu) {
-  CUcontext context = nullptr;
-  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
-  return context;
-}
-
 }  // namespace
 }  // namespace conform
 
