@@ -111,6 +111,21 @@ __device__ inline void arrive_together(Vector& vector, const Vector& other, uint
   vector.pairs[0] ^= other.pairs[0] & zero;
 }
 
+// Nothing of `vectors` is used before all of both has arrived. With less than all of it, the assembler
+// delays later loads.
+template <int kVectors>
+__device__ void arrive_together(Vector (&vectors)[kVectors], const Vector (&others)[kVectors],
+                                uint32_t zero) {
+  uint32_t all = others[0].pairs[0];
+#pragma unroll
+  for (int i = 1; i < kVectors; ++i) all |= vectors[i].pairs[0] | others[i].pairs[0];
+#pragma unroll
+  for (Vector& vector : vectors) {
+#pragma unroll
+    for (uint32_t& pair : vector.pairs) pair ^= all & zero;
+  }
+}
+
 // Computes sums [16, 8] += A [16, 16] * B [16, 8] on the tensor cores. `upper` is rows 0 to 7 of A,
 // `lower` rows 8 to 15; 0 and 1 are its columns 0 to 7 and 8 to 15.
 __device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lower0, uint32_t upper1,

@@ -246,21 +246,6 @@ __device__ float largest_in_cluster(LargestOfWarps& all, uint32_t rank, uint32_t
   return largest_in_warp(largest);
 }
 
-// Nothing of `gate` is used before all of both has arrived. With less than all of it, the assembler
-// delays later loads.
-template <int kVectors>
-__device__ void arrive_together(Vector (&gate)[kVectors], const Vector (&up)[kVectors],
-                                uint32_t zero) {
-  uint32_t all = up[0].pairs[0];
-#pragma unroll
-  for (int i = 1; i < kVectors; ++i) all |= gate[i].pairs[0] | up[i].pairs[0];
-#pragma unroll
-  for (Vector& vector : gate) {
-#pragma unroll
-    for (uint32_t& pair : vector.pairs) pair ^= all & zero;
-  }
-}
-
 template <int kVectors>
 __device__ void multiply_and_quantize(const Type* input, uint8_t* quantized, float* scales,
                                       uint32_t width, int next_may_begin) {

@@ -9,7 +9,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "RoPE": r"rotary|rope",
     "quantised norm": r"norm\w*quant|quant\w*norm|norm.*_quant",
     "norm": r"rms_?norm|layer_?norm|qk_?norm",
-    "quantisation": r"scaled_fp8_quant|segmented_max",
+    "quantisation": r"scaled_fp8_quant|segmented_max|token_group_quant|scale_1x128",
     "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
     "MoE routing": r"topk_?gating|router|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",

@@ -96,6 +96,11 @@ for kind in quantised.KINDS:
     for hidden, rows in itertools.product(quantised.hidden_sizes(kind, of_vllm.axes), quantised.ROWS):
         of_vllm.add(f"{kind}_h{hidden}", "torch.compile", 1.0, 2.0, **{quantised.axis_of(kind): rows})
     check_all(kind, of_vllm, f"{kind}_h")
+by_block = names_of("quant_per_block.py")
+for kind in by_block.KINDS:
+    for size, rows in itertools.product(by_block.sizes_of(kind, of_vllm.axes), by_block.ROWS):
+        of_vllm.add(by_block.definition_of(kind, size), "vLLM", 1.0, 2.0, **by_block.axes_of(kind, size, rows))
+    check_all(kind, of_vllm, f"{kind}_b" if by_block.is_alone(kind) else f"{kind}_h")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")

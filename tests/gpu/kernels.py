@@ -271,6 +271,45 @@ def quant(solution, dtype, size, rows):
     return problems + wrong("quantized", quantized, exact, 1e-5 * exact.abs() + noise / divisor)
 
 
+def quant_per_block(solution, dtype, size, rows):
+    """Rows, a norm or silu·mul, in fp8 with a scale for each 128 elements, which lie column by column with a pitch. A norm is rounded before its weight
+    and behind it; its noise is that of the root, which tips what lies between two numbers of bfloat16."""
+    draw = Draw(rows * 67 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    x, r, w = draw.rows(rows, size), draw.rows(rows, size), draw.normal(size, scale=0.5, offset=1.0)
+    y, noise, outputs, problems = x.double(), 0.0, {}, []
+    if "input" in takes:
+        gate, up = y.chunk(2, -1)
+        y = F.silu(gate) * up
+    elif "weight" in takes:
+        if "residual" in takes:
+            y, outputs["residual_output"] = (x.float() + r.float()).double(), poisoned(rows, size, dtype)
+            total = y
+        y = (y * reciprocal_root(y.pow(2), EPS)).to(dtype).double() * w.double()
+        y, noise = y.to(dtype).double(), 2.0**-6 * y.abs()
+    blocks, pitch = y.shape[-1] // 128, -(-rows // 4) * 4
+    by_columns = torch.full((blocks, pitch), -1.0, device="cuda")
+    quantized = poisoned(*y.shape, torch.float8_e4m3fn)
+    solution.launch({"input": x, "hidden_states": x, "residual": r, "weight": w, "eps": EPS if "weight" in takes else 1e-10, "batch_size": rows,
+                     "num_tokens": rows, "num_blocks": blocks, "hidden_div_2": size // 2, "input_stride": size, "scale_row_stride": 1,
+                     "scale_block_stride": pitch, "quantized": quantized, "scales": by_columns, **outputs})
+    if (by_columns[:, rows:] != -1).any():
+        problems.append("scales: written behind the rows")
+    scales = by_columns[:, :rows].t().double()
+    largest = y.unflatten(-1, (-1, 128)).abs().amax(-1)
+    exact = (largest / 448).clamp_min(1e-10 / 448 if solution.definition.startswith("quant") else 1 / (448 * 512))
+    if "_ue8m0" in solution.definition:
+        exact = torch.exp2(torch.ceil(torch.log2(exact) - 1e-9))
+    elif "_unbounded" in solution.definition:
+        exact = torch.where(largest == 0, 1.0, exact)
+    problems += wrong("scales", scales.float(), exact, noise=(2.0**-7 if "weight" in takes else 1e-6) * exact)
+    if outputs:
+        problems += wrong("residual_output", outputs["residual_output"], total)
+    divisor = scales.repeat_interleave(128, -1)
+    exact = (y / divisor).clamp(-448, 448)
+    return problems + wrong("quantized", quantized, exact, 1e-5 * exact.abs() + noise / divisor)
+
+
 def layernorm(solution, dtype, size, rows):
     draw = Draw(rows * 17 + size, dtype)
     x = (draw.rows(rows, size).float() + 3 * torch.randn(rows, 1, generator=draw.generator, device="cuda")).to(dtype)
@@ -768,6 +807,8 @@ FAMILIES = {
                      "silu_and_mul_then_quant_per_token"), then_quant),
     **dict.fromkeys([f"{of}quant_{scales}" for of in ("", "rmsnorm_", "add_rmsnorm_", "add2_rmsnorm_sum_", "silu_and_mul_")
                      for scales in ("per_token", "static")], quant),
+    **dict.fromkeys([f"{of}quant_per_block{kind}" for of, kind in (("", ""), ("", "_ue8m0"), ("", "_unbounded"), ("rmsnorm_", ""), ("fused_add_rmsnorm_", ""),
+                                                                   ("silu_and_mul_", ""))], quant_per_block),
     **dict.fromkeys([op + form for op in ("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling")
                      for form in ("", "_one_limit", "_tokens")], sampling),
 }
@@ -787,7 +828,7 @@ def check_folder(report, folder, solutions, seen, wanted):
     families = {}
     for definition, solution in solutions.items():
         numbers = numbers_of(definition)
-        size = next(numbers[letter] for letter in "hvde" if letter in numbers)
+        size = next((numbers[letter] for letter in "hvde" if letter in numbers), 4096)  # "_b128" is for any
         suffix = f"_fp{numbers['fp']}" if "fp" in numbers else ""
         families.setdefault(family_of(definition), []).append((solution, size, suffix))
     for family, members in sorted(families.items()):

@@ -177,6 +177,30 @@ extern "C" __global__ void STATIC_QUANT(void*, const void*, const float*, int, i
 extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float*, int, int64_t,
                                          int64_t) {}
 
+// vLLM's and FlashInfer's kernels for models in fp8 with blocks.
+#define GROUP_QUANT(by_columns, is_ue8m0) \
+  _Z42per_token_group_quant_8bit_register_kernelIN3c108BFloat16ENS0_13Float8_e4m3fnELb##by_columns##ELb##is_ue8m0##ELi128EEvPKT_PvPflfffii
+#define SILU_BLOCK_QUANT(by_columns) \
+  _ZN4vllm35silu_and_mul_per_block_quant_kernelIN3c108BFloat16ENS1_13Float8_e4m3fnELb##by_columns##ELi128EEEvPT0_PfPKT_PKfi
+#define NORM_BLOCK_QUANT(has_residual, by_columns) \
+  _ZN4vllm31rms_norm_per_block_quant_kernelIN3c108BFloat16ENS1_13Float8_e4m3fnELb##has_residual##ELb##by_columns##ELi128EEEvPT0_PfPKT_S9_PKffiiPS7_l
+#define BLOCK_QUANT_KERNELS(by_columns)                                                          \
+  extern "C" __global__ void GROUP_QUANT(by_columns, 0)(const void*, void*, float*, int64_t,     \
+                                                        float, float, float, int, int) {}        \
+  extern "C" __global__ void GROUP_QUANT(by_columns, 1)(const void*, void*, float*, int64_t,     \
+                                                        float, float, float, int, int) {}        \
+  extern "C" __global__ void SILU_BLOCK_QUANT(by_columns)(void*, float*, const void*,            \
+                                                          const float*, int) {}                  \
+  extern "C" __global__ void NORM_BLOCK_QUANT(0, by_columns)(                                    \
+      void*, float*, const void*, const void*, const float*, float, int, int, void*, int64_t) {} \
+  extern "C" __global__ void NORM_BLOCK_QUANT(1, by_columns)(                                    \
+      void*, float*, const void*, const void*, const float*, float, int, int, void*, int64_t) {}
+BLOCK_QUANT_KERNELS(0)
+BLOCK_QUANT_KERNELS(1)
+#define SCALE_1X128 \
+  _ZN12tensorrt_llm7kernels19fp8_blockscale_gemm18scale_1x128_kernelI13__nv_bfloat1613__nv_fp8_e4m3fEEvPT0_PT1_PKT_ii
+extern "C" __global__ void SCALE_1X128(void*, float*, const void*, int, int) {}
+
 // Since 0.33 the norm has the stride of the residual.
 #define FUSED_ADD_RMS_NORM_STRIDED \
   _ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil

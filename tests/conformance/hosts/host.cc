@@ -71,12 +71,6 @@ CUdeviceptr device_memory(size_t bytes) {
   return memory;
 }
 
-CUcontext make_context(const Gpu& gpu) {
-  CUcontext context = nullptr;
-  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
-  return context;
-}
-
 void check_code(CUresult expected, CUresult got, const char* call, const char* file, int line) {
   if (got == expected) return;
   fail(file, line,

@@ -68,10 +68,6 @@ inline long ran(const char* kernel) {
 CUstream new_stream();
 CUdeviceptr device_memory(size_t bytes);
 
-class Gpu;
-// A context of its own, which becomes current.
-CUcontext make_context(const Gpu& gpu);
-
 // ---- the cases
 
 struct Case {
@@ -230,6 +226,13 @@ class Gpu {
   CUstream stream_ = nullptr;
   uint32_t* marks_ = nullptr;
 };
+
+// A context of the caller besides the primary one.
+inline CUcontext make_context(const Gpu& gpu) {
+  CUcontext context = nullptr;
+  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
+  return context;
+}
 
 // What ran in this process, by the simulated driver's record or, with a real driver, by the marks.
 Ran what_ran(const uint32_t* marks);

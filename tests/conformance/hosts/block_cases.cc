@@ -1,0 +1,176 @@
+// Kernels of vLLM and FlashInfer that bring rows to fp8 with a scale for each block of 128 elements (config/vllm): which of ours
+// replaces them, and what it is given. Where the scales lie is told by the kernel's name and one number.
+
+#include <tuple>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+std::string group_quant(bool by_columns, bool is_ue8m0) {
+  return "_Z42per_token_group_quant_8bit_register_kernelIN3c108BFloat16ENS0_13Float8_e4m3fnELb" +
+         std::to_string(by_columns) + "ELb" + std::to_string(is_ue8m0) + "ELi128EEvPKT_PvPflfffii";
+}
+std::string silu_quant(bool by_columns) {
+  return "_ZN4vllm35silu_and_mul_per_block_quant_kernelIN3c108BFloat16ENS1_13Float8_e4m3fnELb" +
+         std::to_string(by_columns) + "ELi128EEEvPT0_PfPKT_PKfi";
+}
+std::string norm_quant(bool has_residual, bool by_columns) {
+  return "_ZN4vllm31rms_norm_per_block_quant_kernelIN3c108BFloat16ENS1_13Float8_e4m3fnELb" +
+         std::to_string(has_residual) + "ELb" + std::to_string(by_columns) +
+         "ELi128EEEvPT0_PfPKT_S9_PKffiiPS7_l";
+}
+constexpr char kFlashInfers[] =
+    "_ZN12tensorrt_llm7kernels19fp8_blockscale_gemm18scale_1x128_kernelI13__nv_bfloat1613__nv_fp8_"
+    "e4m3fEEvPT0_PT1_PKT_ii";
+
+struct Buffers {
+  CUdeviceptr memory = device_memory(size_t{8} << 20);
+  CUdeviceptr at(CUdeviceptr megabyte) const { return memory + (megabyte << 20); }
+  CUdeviceptr x = at(0), weight = at(1), residual = at(2), quantized = at(3), scales = at(4);
+};
+
+class Launches {
+ public:
+  explicit Launches(const Gpu& gpu) : gpu_(gpu), module_(gpu.load_module()) {}
+
+  // Twice: the second is decided on the fast side. `ours`: what must run, or empty for the original.
+  template <class... Values>
+  void expect(const std::string& ours, const std::string& original, unsigned rows,
+              Values... values) {
+    const std::string& runs = ours.empty() ? original : ours;
+    const CUfunction function = gpu_.function(module_, original.c_str());
+    std::tuple<Values...> held(values...);
+    const long before = ran(runs.c_str());
+    std::apply(
+        [&](auto&... each) {
+          void* pointers[] = {&each...};
+          for (int i = 0; i < 2; ++i) {
+            OK(cuda().cuLaunchKernel(function, rows, 1, 1, 256, 1, 1, 0, gpu_.stream(), pointers,
+                                     nullptr));
+          }
+        },
+        held);
+    check_equal(before + 2, ran(runs.c_str()), runs.c_str(), __FILE__, __LINE__);
+    (ours.empty() ? where_ : hits_) += 2;
+    last_ = last_launch(runs.c_str());
+  }
+  // The last one's grid and block, and its arguments from the first to the last but next_may_begin.
+  template <class... Values>
+  void expect_launch(uint32_t grid, uint32_t block, Values... values) const {
+    EXPECT_EQUAL(grid, last_.grid[0]);
+    EXPECT_EQUAL(block, last_.block[0]);
+    char bytes[256];
+    size_t size = 0;
+    ((memcpy(bytes + size, &values, sizeof values), size += sizeof values), ...);
+    EXPECT_EQUAL(size + sizeof(int), last_.param_bytes);
+    CHECK(memcmp(bytes, last_.params, size) == 0);
+  }
+  void state_counts(long no_solution = 0) const {
+    state({}, {.hit = hits_, .no_solution = no_solution, .where = where_ - no_solution});
+  }
+
+ private:
+  const Gpu& gpu_;
+  CUmodule module_;
+  SimcudaLaunch last_ = {};
+  long hits_ = 0, where_ = 0;
+};
+
+}  // namespace
+
+GPU_CASE(block_quantisation_of_vllm) {
+  const Buffers on;
+  Launches launches(gpu);
+  constexpr float kEps = 1e-10f;
+  const auto quantize = [&](const std::string& ours, const std::string& original, int rows,
+                            int blocks, int pitch, float eps = kEps, float lowest = -448,
+                            float largest = 448, CUdeviceptr shift = 0, int64_t more = 0) {
+    launches.expect(ours, original, 1, on.x + shift, on.quantized, on.scales,
+                    int64_t{rows} * blocks + more, eps, lowest, largest, blocks, pitch);
+  };
+  const struct {
+    bool is_ue8m0;
+    const char *few, *many;
+  } kKinds[] = {{false, "quant_per_block1_bf16", "quant_per_block4_bf16"},
+                {true, "quant_per_block_ue8m0_1_bf16", "quant_per_block_ue8m0_4_bf16"}};
+  for (const auto& kind : kKinds) {
+    const std::string by_rows = group_quant(false, kind.is_ue8m0);
+    const std::string by_columns = group_quant(true, kind.is_ue8m0);
+    quantize(kind.few, by_rows, 3, 32, 1);
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 32, 1);
+    quantize(kind.few, by_columns, 3, 32, 4);
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 1, 4);
+    quantize(kind.many, by_columns, 65, 56, 68);
+    launches.expect_launch(57, 256, on.x, on.quantized, on.scales, kEps, 65, 56, 1, 68);
+    quantize("", by_columns, 3, 32, 2);  // a pitch of fewer than the rows
+    for (const std::string& original : {by_rows, by_columns}) {
+      quantize("", original, 3, 32, 4, 0.0f);
+      quantize("", original, 3, 32, 4, kEps, -240);
+      quantize("", original, 3, 32, 4, kEps, -448, 240);
+      quantize("", original, 3, 32, 4, kEps, -448, 448, 8);
+      quantize("", original, 3, 32, 4, kEps, -448, 448, 0, 1);
+    }
+  }
+  const auto of_flashinfer = [&](const std::string& ours, int width, int rows) {
+    launches.expect(ours, kFlashInfers, 1056, on.quantized, on.scales, on.x, width, rows);
+  };
+  of_flashinfer("quant_per_block_unbounded_1_bf16", 4096, 5);
+  launches.expect_launch(20, 128, on.x, on.quantized, on.scales, 0.0f, 5, 32, 1, 8);
+  of_flashinfer("quant_per_block_unbounded_4_bf16", 4096, 128);
+  launches.expect_launch(64, 256, on.x, on.quantized, on.scales, 0.0f, 128, 32, 1, 128);
+  of_flashinfer("", 4160, 5);
+  launches.state_counts();
+}
+
+GPU_CASE(block_silu_of_vllm) {
+  const Buffers on;
+  Launches launches(gpu);
+  const auto multiply = [&](const std::string& ours, bool by_columns, unsigned tokens, int width,
+                            CUdeviceptr largest_scale = 0, CUdeviceptr shift = 0) {
+    launches.expect(ours, silu_quant(by_columns), tokens, on.quantized, on.scales, on.x + shift,
+                    largest_scale, width);
+  };
+  multiply("silu_and_mul_quant_per_block1_bf16", true, 3, 14336);
+  launches.expect_launch(42, 128, on.x, on.quantized, on.scales, 3, 14336, 1, 3);
+  multiply("silu_and_mul_quant_per_block1_bf16", false, 3, 14336);
+  launches.expect_launch(42, 128, on.x, on.quantized, on.scales, 3, 14336, 112, 1);
+  multiply("silu_and_mul_quant_per_block2_bf16", true, 65, 12288);
+  launches.expect_launch(195, 256, on.x, on.quantized, on.scales, 65, 12288, 1, 65);
+  multiply("", true, 3, 14336, on.weight);
+  multiply("", true, 3, 14336, 0, 8);
+  multiply("", true, 3, 128);
+  launches.state_counts(2);
+}
+
+GPU_CASE(block_norms_of_vllm) {
+  const Buffers on;
+  Launches launches(gpu);
+  constexpr float kEps = 1e-5f;
+  const auto norm = [&](const std::string& ours, bool has_residual, bool by_columns, unsigned rows,
+                        int width, int64_t scale_stride, CUdeviceptr largest_scale = 0,
+                        int stride = 0) {
+    launches.expect(ours, norm_quant(has_residual, by_columns), rows, on.quantized, on.scales, on.x,
+                    on.weight, largest_scale, kEps, width, stride == 0 ? width : stride,
+                    has_residual ? on.residual : 0, scale_stride);
+  };
+  norm("rmsnorm_quant_per_block_h4096_bf16", false, true, 3, 4096, 4);
+  launches.expect_launch(3, 512, on.x, on.weight, on.quantized, on.scales, kEps, 4096, 1, 4, 3);
+  norm("rmsnorm_quant_per_block_h5120_bf16", false, false, 3, 5120, 1, 0, 6144);
+  launches.expect_launch(3, 320, on.x, on.weight, on.quantized, on.scales, kEps, 6144, 40, 1, 3);
+  // The pitch is the stride's next multiple.
+  norm("fused_add_rmsnorm_quant_per_block_h7168_bf16", true, true, 5, 7168, 4);
+  launches.expect_launch(5, 448, on.x, on.weight, on.residual, on.residual, on.quantized, on.scales,
+                         kEps, 7168, 1, 8, 5);
+  norm("fused_add_rmsnorm_quant_per_block_h4096_bf16", true, false, 300, 4096, 1);
+  launches.expect_launch(300, 512, on.x, on.weight, on.residual, on.residual, on.quantized,
+                         on.scales, kEps, 4096, 32, 1, 300);
+  norm("", false, true, 3, 4096, 4, on.residual);
+  norm("", false, true, 3, 4096, 4, 0, 4100);
+  norm("", false, true, 3, 4096, 0);  // no pitch
+  norm("", true, true, 3, 1152, 4);
+  launches.state_counts(2);
+}
+
+}  // namespace conform
