@@ -70,6 +70,24 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
   return variants;
 }
 
+std::optional<double> stated_number(const PatternValue& value) {
+  const Source& source = value.source;
+  if (value.is_pointer || value.expression || !source.is_constant()) return std::nullopt;
+  return source.is_floating() ? source.floating : static_cast<double>(source.integer);
+}
+
+std::string find_contradiction(const PatternSpec& pattern,
+                               const std::map<std::string, double>& recorded) {
+  for (const auto& [name, number] : recorded) {
+    const PatternValue* const value = pattern.find_value(name);
+    const auto stated = value == nullptr ? std::nullopt : stated_number(*value);
+    // What was recorded may have passed through fp32.
+    if (!stated || static_cast<float>(*stated) == static_cast<float>(number)) continue;
+    return fmt::format("\"{}\" of the recorded launch is not the pattern's", name);
+  }
+  return "";
+}
+
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   std::vector<std::string> names;
   for (const MarkedName& argument : solution.arguments) {

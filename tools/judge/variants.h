@@ -21,6 +21,13 @@ struct Variant {
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
 
+// The number that every launch of a pattern has for one of its values; nothing if the launch states it, or an address.
+std::optional<double> stated_number(const PatternValue& value);
+
+// The first of these recorded numbers of which every launch of the pattern has another, in words; "" if there is none.
+std::string find_contradiction(const PatternSpec& pattern,
+                               const std::map<std::string, double>& recorded);
+
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 

@@ -515,6 +515,30 @@ TEST(Inputs, EpsComesFromTheReference) {
   EXPECT_EQ(eps_of(definition), 0.25);
 }
 
+TEST(Inputs, TheReferenceTakesAnotherEps) {
+  Definition definition;
+  definition.reference = "def run(x):\n    return x + 1e-5\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5), std::nullopt);
+  definition.reference = "def run(x, eps: float = 1e-5):\n    EPS = 0.00001\n    q_eps = 3\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5f), definition.reference);
+  EXPECT_EQ(reference_with_eps(definition, 1e-6),
+            "def run(x, eps: float = 1e-06):\n    EPS = 1e-06\n    q_eps = 3\n");
+  definition.reference = "def run(x):\n    eps = 1e-5\n    EPS = 1e-6\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5), std::nullopt);
+}
+
+TEST(Inputs, AnEpsThatTheDefinitionTakesIsTheReferences) {
+  DefinitionArgument eps;
+  eps.name = "eps";
+  eps.dtype = dtype_index("float32");
+  eps.is_scalar = true;
+  Definition definition = definition_of("norm_h8", {{"n", false, 0}}, {eps});
+  definition.reference = "def run(x):\n    EPS = 1e-5\n";
+  CaseData data;
+  ASSERT_TRUE(make_inputs({definition, "", {{"n", 1}}, 2, {}}, &data));
+  EXPECT_EQ(data.scalars.at("eps"), 1e-5f);
+}
+
 TEST(Inputs, StridesAreThoseOfContiguousTensors) {
   const Definition definition =
       definition_of("rmsnorm_h8", {{"n", false, 0}, {"h", true, 8}},
