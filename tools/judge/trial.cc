@@ -127,7 +127,7 @@ CaseOutcome Trial::judge(const Workload& workload) {
       one.log += (one.log.empty() ? "" : "; ") + origin;
     }
     if (!one.log.empty() && calls_.size() > 1) {
-      one.log = fmt::format("called as by pattern \"{}\": {}", variant.name, one.log);
+      one.log = fmt::format("called as by {}: {}", variant.words(), one.log);
     }
     merge(one, &outcome);
     if (!done) break;

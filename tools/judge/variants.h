@@ -8,7 +8,10 @@
 namespace fibshim::judge {
 
 struct Variant {
-  std::string name;  // the pattern's label
+  // The pattern, and how many twins it has.
+  std::string words() const;
+
+  std::string name;  // the pattern's label; of twins the one most like the definition's name
   const PatternSpec* pattern;
   uint32_t binding;                            // index into the snapshot's
   std::map<std::string, std::string> aliases;  // pointer -> the earlier one whose buffer it shares

@@ -178,6 +178,21 @@ TEST_F(Calls, KnowWhatThePatternStates) {
   EXPECT_EQ(data.scalars.at("spare"), 7);
 }
 
+TEST_F(Calls, HaveTheNameOfThePatternMadeForTheDefinition) {
+  const auto labelled = [](const std::string& label) {
+    return replaced(test::kNormPattern, "\"engine-norm\"", "\"" + label + "\"");
+  };
+  write(labelled("engine-norm-h32"));
+  write_text(folder_ / "patterns/q.json", labelled("engine-norm-h64"));
+  write_text(folder_ / "patterns/r.json", labelled("engine-norm-h128"));
+  open();
+  EXPECT_EQ(variant_.name, "engine-norm-h64");
+  ASSERT_EQ(variant_.twins.size(), 2u);
+  EXPECT_EQ(variant_.twins[0].name, "engine-norm-h128");  // in the order of their labels
+  EXPECT_EQ(variant_.twins[1].name, "engine-norm-h32");
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {
   write(test::kNormPattern);
   open();
