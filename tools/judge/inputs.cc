@@ -51,7 +51,9 @@ void fill(Tensor* tensor, const Draw& draw) {
 void fill_activations(Tensor* tensor, int run, Random* random) {
   std::normal_distribution<double> normal;
   const int profile = run % kInputProfiles;
-  const double scale = profile == 1 ? 1e-3 : 1;
+  // Elements of fp8 have scales beside them, by which they fill its range whatever they stand for.
+  const bool is_quantized = tensor->type->is_floating && tensor->type->bytes == 1;
+  const double scale = is_quantized ? (profile == 2 ? 2 : 64) : profile == 1 ? 1e-3 : 1;
   int64_t i = 0;
   fill(tensor, [&] {
     const double value = normal(*random) * scale;
@@ -237,6 +239,8 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   } else if (is_one_of(name, {"scale"})) {
     const double scales[kInputProfiles] = {0.05, 0.5, 0.01};
     fill(tensor, [&] { return scales[request.run % kInputProfiles]; });
+  } else if (name.starts_with("scale_")) {
+    uniform(0.05, 0.2);
   } else if (name == "limit") {
     const double limits[kInputProfiles] = {0.75, 0.0005, 10};  // some activations exceed it
     fill(tensor, [&] { return limits[request.run % kInputProfiles]; });

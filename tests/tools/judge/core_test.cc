@@ -393,6 +393,34 @@ TEST(Inputs, DifferByRunAndRepeatExactly) {
   EXPECT_LT(fabs(tensor.at(0)), 0.01);
 }
 
+TEST(Inputs, OfFp8FillItsRangeAndHavePositiveScales) {
+  DefinitionArgument a;
+  a.name = "A";
+  a.is_scalar = false;
+  a.dtype = dtype_index("float8_e4m3fn");
+  a.shape = {"m", "k"};
+  DefinitionArgument scale = a;
+  scale.name = "scale_a";
+  scale.dtype = dtype_index("float32");
+  scale.shape = {"m"};
+  const Definition definition =
+      definition_of("gemm_k999", {{"m", false, 0}, {"k", true, 999}}, {a, scale});
+  for (int run = 0; run < kInputProfiles; ++run) {
+    CaseData data;
+    ASSERT_TRUE(make_inputs({definition, "", {{"m", 3}, {"k", 999}}, run, {}}, &data));
+    const Tensor& elements = data.tensors.at("A");
+    double largest = 0;
+    int subnormal = 0;
+    for (int64_t i = 2 * 999; i < elements.count(); ++i) {
+      largest = std::max(largest, fabs(elements.at(i)));
+      subnormal += fabs(elements.at(i)) < 1.0 / 64 ? 1 : 0;
+    }
+    EXPECT_GE(largest, 64) << run;
+    EXPECT_LE(subnormal, 20) << run;
+    for (int64_t i = 0; i < 3; ++i) EXPECT_GT(data.tensors.at("scale_a").at(i), 0);
+  }
+}
+
 TEST(Inputs, AskForTheRangeOfAnIntegerThatIsNotKnown) {
   const Definition definition = definition_of(
       "x", {{"b", false, 0}}, {{"pages", false, dtype_index("int32"), false, {"b"}, ""}});
