@@ -209,6 +209,17 @@ TEST(References, FusedAddRoundsTheSumWhereVllmDoes) {
   EXPECT_EQ(evaluate_reference("fused_add_rmsnorm", data, outputs, definition)[1][0],
             1 + 1.0 / 256);
   EXPECT_EQ(evaluate_reference("fused_add_rmsnorm_vllm", data, outputs, definition)[1][0], 1);
+  // It says itself whether it rounds once more, before the weight.
+  data.tensors["hidden_states"] = tensor_of("bfloat16", {1, 2}, {1, 3});
+  data.tensors["residual"] = tensor_of("bfloat16", {1, 2}, {0, 0});
+  data.tensors["weight"] = tensor_of("bfloat16", {2}, {1, 1});
+  const std::vector<OutputSpec> output = {{"output", &type("bfloat16"), {1, 2}}};
+  const double normed = 1 / sqrt(5.0);
+  for (const double rounds : {0, 1}) {
+    data.scalars["rounds_before_weight"] = rounds;
+    EXPECT_EQ(evaluate_reference("fused_add_rmsnorm_vllm", data, output, definition)[0][0],
+              rounds != 0 ? rounded_to(type("bfloat16"), normed) : normed);
+  }
 }
 
 TEST(References, QuantDividesByTheScaleAndSaturates) {
