@@ -23,7 +23,7 @@ import torch.nn.functional as F
 import kernel_times
 from counters import BUILD
 from report import Report
-from solutions import load_folder
+from solutions import load_all, load_folder
 
 FOLDERS = ("pytorch", "flashinfer", "sglang", "vllm")
 ROWS = (1, 77)
@@ -814,6 +814,9 @@ FAMILIES = {
 }
 
 
+COMPARED_ELSEWHERE = dict.fromkeys(("gemm", "gemm_fp8_token", "gemm_fp8_channel"), "scaled_products.py")  # "gemm": fp8 is read as a number
+
+
 def family_of(definition):
     return re.fullmatch(r"(.+?)(?:_[a-z]+\d+)+", definition)[1]
 
@@ -826,13 +829,16 @@ def numbers_of(definition):
 
 def check_folder(report, folder, solutions, seen, wanted):
     families = {}
-    for definition, solution in solutions.items():
-        numbers = numbers_of(definition)
-        size = next((numbers[letter] for letter in "hvde" if letter in numbers), 4096)  # "_b128" is for any
+    for solution in solutions:
+        numbers = numbers_of(solution.definition)
+        size = next((numbers[letter] for letter in "hvde" if letter in numbers), 4096 if "b" in numbers else None)  # "_b128" is for any
         suffix = f"_fp{numbers['fp']}" if "fp" in numbers else ""
-        families.setdefault(family_of(definition), []).append((solution, size, suffix))
+        families.setdefault(family_of(solution.definition), []).append((solution, size, suffix))
     for family, members in sorted(families.items()):
         if wanted and family not in wanted:
+            continue
+        if family in COMPARED_ELSEWHERE:
+            report.skip(f"{folder}: {family}, {len(members)} solutions", f"tests/gpu/{COMPARED_ELSEWHERE[family]} compares them")
             continue
         with report.phase(f"{folder}: {family}, {len(members)} solutions, against float64") as problems:
             for solution, size, suffix in members:
@@ -851,18 +857,21 @@ def main():
     parser.add_argument("--flashinfer", metavar="CUBIN")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="these alone, such as rope_slice")
     options = parser.parse_args()
+    if unknown := set(options.families) - FAMILIES.keys() - COMPARED_ELSEWHERE.keys():
+        parser.error(f"no such family: {', '.join(sorted(unknown))}")
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     capability = torch.cuda.get_device_capability()
     sm = {8: 80, 9: 90}.get(capability[0], 100)
     report = Report("kernels")
-    folders = {name: load_folder(os.path.join(BUILD, "config", name), sm) for name in FOLDERS}
+    folders = {name: os.path.join(BUILD, "config", name) for name in FOLDERS}
     seen = set()
-    for name, solutions in folders.items():
-        check_folder(report, name, solutions, seen, options.families)
+    for name, path in folders.items():
+        check_folder(report, name, load_all(path, sm), seen, options.families)
     torch.cuda.synchronize()
     figures = {}
     if options.times:
         with report.phase("times are measured"):
+            folders = {name: load_folder(path, sm) for name, path in folders.items()}
             times, figures = kernel_times.measure(folders, options.flashinfer)
             with open(options.times, "w") as file:
                 json.dump(times, file, indent=1)

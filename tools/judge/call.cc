@@ -52,10 +52,8 @@ class Call::Values : public Scope {
       : pattern_(*call.variant_.pattern), definition_(call.subject_.definition->name.name) {
     for (const PatternValue& value : pattern_.values) {
       if (value.is_pointer) continue;
-      if (!value.expression && value.source.is_constant()) {
-        add_number(value.name, value.source.is_floating()
-                                   ? value.source.floating
-                                   : static_cast<double>(value.source.integer));
+      if (const auto stated = stated_number(value)) {
+        add_number(value.name, *stated);
       } else {
         fields_.push_back(
             {value.name, value.source, value.expression ? &value.expression->expression : nullptr});
@@ -266,6 +264,12 @@ bool Call::takes(const std::string& name) const {
                              [&](const MarkedName& argument) { return argument.name == name; });
 }
 
+bool Call::is_fixed(const std::string& name) const {
+  const PatternValue* const value = variant_.pattern->find_value(name);
+  return (value != nullptr && (value->expression || value->source.is_constant())) ||
+         variant_.pattern->pin_of(name).is_pinned;
+}
+
 std::optional<int64_t> Call::only_value(std::string_view name) const {
   const PatternValue* const value = variant_.pattern->find_value(name);
   const bool is_stated =
@@ -292,7 +296,7 @@ void Call::add_scalars(int run, CaseData* data) const {
   // Also for the reference, which must know of a literal weight_bias.
   for (const PatternValue& value : variant_.pattern->values) {
     const auto number = values.find_number(value.name);
-    if (number && data->axes.count(value.name) == 0) data->scalars.emplace(value.name, *number);
+    if (number && data->axes.count(value.name) == 0) data->scalars[value.name] = *number;
   }
 }
 

@@ -40,7 +40,7 @@ class Call {
        const std::vector<tools::KernelRecord>& recorded);
 
   // Adds the scalars that the definition does not name to data->scalars, unless they are there
-  // already. `run`: each run has other seeds.
+  // already; what the pattern fixes replaces what is there. `run`: each run has other seeds.
   void add_scalars(int run, CaseData* data) const;
 
   // Buffers for these axes, inputs first. It is an error if the solution does not take an output of
@@ -67,8 +67,8 @@ class Call {
   // True if the solution has an argument of this name.
   bool takes(const std::string& name) const;
 
-  // True if the pattern's `where` leaves this name only one value.
-  bool is_pinned(const std::string& name) const { return variant_.pattern->pin_of(name).is_pinned; }
+  // True if the pattern states the value of this name, or its `where` leaves it only one.
+  bool is_fixed(const std::string& name) const;
 
   // The one integer that every launch of the pattern has for this name; nothing if it may have others.
   std::optional<int64_t> only_value(std::string_view name) const;

@@ -8,7 +8,10 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <ranges>
 #include <regex>
+
+#include <fmt/format.h>
 
 #include "tools/base/try.h"
 
@@ -48,7 +51,9 @@ void fill(Tensor* tensor, const Draw& draw) {
 void fill_activations(Tensor* tensor, int run, Random* random) {
   std::normal_distribution<double> normal;
   const int profile = run % kInputProfiles;
-  const double scale = profile == 1 ? 1e-3 : 1;
+  // Elements of fp8 have scales beside them, by which they fill its range whatever they stand for.
+  const bool is_quantized = tensor->type->is_floating && tensor->type->bytes == 1;
+  const double scale = is_quantized ? (profile == 2 ? 2 : 64) : profile == 1 ? 1e-3 : 1;
   int64_t i = 0;
   fill(tensor, [&] {
     const double value = normal(*random) * scale;
@@ -234,9 +239,13 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   } else if (is_one_of(name, {"scale"})) {
     const double scales[kInputProfiles] = {0.05, 0.5, 0.01};
     fill(tensor, [&] { return scales[request.run % kInputProfiles]; });
+  } else if (name.starts_with("scale_")) {
+    uniform(0.05, 0.2);
   } else if (name == "limit") {
     const double limits[kInputProfiles] = {0.75, 0.0005, 10};  // some activations exceed it
     fill(tensor, [&] { return limits[request.run % kInputProfiles]; });
+  } else if (is_one_of(name, {"eps", "epsilon"})) {
+    fill(tensor, [&] { return eps_of(request.definition); });
   } else if (name == "alpha") {
     fill(tensor, [&] { return 1.702; });
   } else if (name == "cos_sin_cache") {
@@ -253,6 +262,23 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
     fill_activations(tensor, request.run, random);
   }
   return {};
+}
+
+// A number in the text of a reference.
+struct StatedEps {
+  size_t begin, length;
+  double value;
+};
+
+std::vector<StatedEps> find_stated_eps(const std::string& reference) {
+  static const std::regex kEps(
+      R"(\b(?:eps|EPS|epsilon|EPSILON)\s*(?::\s*float\s*)?=\s*([0-9][0-9.eE+-]*))");
+  std::vector<StatedEps> stated;
+  for (std::sregex_iterator at(reference.begin(), reference.end(), kEps), end; at != end; ++at) {
+    stated.push_back({static_cast<size_t>(at->position(1)), static_cast<size_t>(at->length(1)),
+                      strtod(at->str(1).c_str(), nullptr)});
+  }
+  return stated;
 }
 
 }  // namespace
@@ -287,12 +313,29 @@ Result<void> make_inputs(const InputRequest& request, CaseData* data) {
 }
 
 double eps_of(const Definition& definition) {
-  static const std::regex kEps(
-      R"(\b(?:eps|EPS|epsilon|EPSILON)\s*(?::\s*float\s*)?=\s*([0-9][0-9.eE+-]*))");
-  std::smatch match;
-  if (!std::regex_search(definition.reference, match, kEps)) return kDefaultEps;
-  const double value = strtod(match[1].str().c_str(), nullptr);
-  return value > 0 ? value : kDefaultEps;
+  const std::vector<StatedEps> stated = find_stated_eps(definition.reference);
+  return stated.empty() || stated[0].value <= 0 ? kDefaultEps : stated[0].value;
+}
+
+std::optional<std::string> reference_with_eps(const Definition& definition, double eps) {
+  std::string text = definition.reference;
+  const std::vector<StatedEps> stated = find_stated_eps(text);
+  const auto differs = [&](const StatedEps& one) {
+    return !is_same_eps(one.value, stated[0].value);
+  };
+  if (stated.empty() || std::ranges::any_of(stated, differs)) return std::nullopt;
+  if (is_same_eps(stated[0].value, eps)) return text;
+  for (const StatedEps& one : std::views::reverse(stated)) {
+    text.replace(one.begin, one.length, fmt::format("{}", eps));
+  }
+  return text;
+}
+
+const double* find_eps(const std::map<std::string, double>& scalars) {
+  for (const char* const name : {"eps", "epsilon"}) {
+    if (const auto at = scalars.find(name); at != scalars.end()) return &at->second;
+  }
+  return nullptr;
 }
 
 }  // namespace fibshim::judge

@@ -5,10 +5,11 @@
 // The runs of one case differ in values and in scale, so that a kernel that returns an earlier
 // result or ignores eps is found. The scales are: normal; a thousandth of that, where eps weighs as
 // much as the squares; and normal with outliers, as activations have them. Every run has a row of
-// zeros if there are several rows.
+// zeros if there are several rows. Tensors of fp8 fill its range in every run, and their scales are positive.
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "loader/compile/definition.h"
 #include "tools/judge/case_data.h"
@@ -36,5 +37,17 @@ Result<void> make_inputs(const InputRequest& request, CaseData* data);
 
 // eps as the definition's reference states it ("EPS = 1e-6", "eps: float = 1e-5"), else 1e-6.
 double eps_of(const Definition& definition);
+
+// The definition's reference with this eps in place of the one that it states, and the text as it is if that is the same
+// number of fp32. Nothing if it states none, or several that differ.
+std::optional<std::string> reference_with_eps(const Definition& definition, double eps);
+
+// Which of these numbers is eps; null: none.
+const double* find_eps(const std::map<std::string, double>& scalars);
+
+// Kernels take eps in fp32.
+inline bool is_same_eps(double a, double b) {
+  return static_cast<float>(a) == static_cast<float>(b);
+}
 
 }  // namespace fibshim::judge

@@ -12,6 +12,7 @@
 #include "loader/compile/compile_expression.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
+#include "tools/judge/inputs.h"
 #include "tools/judge/workloads.h"
 #include "tools/base/try.h"
 
@@ -179,25 +180,36 @@ Result<void> PythonInterpreter::read_answer() {
 
 Result<std::unique_ptr<PythonReference>> PythonReference::make(PythonInterpreter* interpreter,
                                                                const Definition& definition) {
+  std::unique_ptr<PythonReference> made(new PythonReference(interpreter, definition));
+  FIBSHIM_TRY(made->define(definition.reference));
+  return made;
+}
+
+Result<void> PythonReference::define(std::string text) {
   const auto failed = [&](const std::string& why) {
-    return fail(ErrorCode::operating_system, "reference of " + definition.name.name + ": " + why);
+    return fail(ErrorCode::operating_system, "reference of " + definition_.name.name + ": " + why);
   };
-  if (definition.reference.empty()) return failed("the definition has none");
+  if (text.empty()) return failed("the definition has none");
   Json inputs = Json::object(), outputs = Json::object();
-  for (const DefinitionArgument& argument : definition.arguments) {
+  for (const DefinitionArgument& argument : definition_.arguments) {
     (argument.is_output ? outputs : inputs)[argument.name] = kDtypes[argument.dtype].name;
   }
-  const Json request = {{"name", definition.name.name},
+  const Json request = {{"name", definition_.name.name},
                         {"inputs", inputs},
                         {"outputs", outputs},
-                        {"reference", definition.reference}};
-  if (const auto done = interpreter->ask(tools::json_line(request)); !done) {
-    return failed(interpreter->python() + ": " + done.error().message);
+                        {"reference", text}};
+  if (const auto done = interpreter_->ask(tools::json_line(request)); !done) {
+    return failed(interpreter_->python() + ": " + done.error().message);
   }
-  return std::unique_ptr<PythonReference>(new PythonReference(interpreter, definition));
+  text_ = std::move(text);
+  return {};
 }
 
 Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data) {
+  if (const double* const eps = find_eps(data.scalars); eps != nullptr) {
+    auto text = reference_with_eps(definition_, *eps);
+    if (text && *text != text_) FIBSHIM_TRY(define(std::move(*text)));
+  }
   std::map<std::string, const Tensor*> inputs;
   Json scalars = Json::object();
   for (const DefinitionArgument& argument : definition_.arguments) {
@@ -226,6 +238,19 @@ Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data)
     outputs[argument.name] = FIBSHIM_TRY(read_safetensor(to, argument.name));
   }
   return outputs;
+}
+
+std::string PythonReference::find_other_eps(const CaseData& numbers,
+                                            const VerifyBlock& verify) const {
+  const double* const eps = find_eps(numbers.scalars);
+  const VerifyArgument* const told = verify.find_argument("eps");
+  const bool is_told = told != nullptr && told->kind == VerifyArgument::Kind::value;
+  const double own = is_told ? told->value : eps_of(definition_);
+  if (eps == nullptr || reference_with_eps(definition_, *eps) || is_same_eps(*eps, own)) return "";
+  return fmt::format(
+      "its launches have eps {}, and the definition's reference does not state its own as \"EPS = "
+      "{}\", where it could be replaced",
+      *eps, own);
 }
 
 }  // namespace fibshim::judge

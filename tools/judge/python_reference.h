@@ -10,6 +10,7 @@
 #include "loader/compile/definition.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/judge/case_data.h"
+#include "tools/lint/verify_block.h"
 
 namespace fibshim::judge {
 
@@ -51,15 +52,22 @@ class PythonReference {
                                                        const Definition& definition);
 
   // The outputs, by name, as float64. Floating-point inputs are passed in their own type; the
-  // reference chooses the type in which it computes.
+  // reference chooses the type in which it computes. An eps that the reference states is replaced by the launch's, among the
+  // data's scalars.
   Result<std::map<std::string, Tensor>> run(const CaseData& data);
+
+  // Why it may have another eps than a launch with these numbers; "" if it has the same.
+  std::string find_other_eps(const CaseData& numbers, const VerifyBlock& verify) const;
 
  private:
   PythonReference(PythonInterpreter* interpreter, const Definition& definition)
       : interpreter_(interpreter), definition_(definition) {}
 
+  Result<void> define(std::string text);
+
   PythonInterpreter* interpreter_;
   const Definition& definition_;
+  std::string text_;  // of the reference as the interpreter has it
 };
 
 }  // namespace fibshim::judge

@@ -365,7 +365,8 @@ RowReference make_norm_op(Roles* roles, std::string_view op) {
   kind.adds_residual = has("fused_add");
   const Quantization then = find_quantization(roles, op);
   kind.is_quantized = has("quant") && !has("then_quant");
-  kind.rounds_sum = kind.rounds_normed = has("_vllm");
+  kind.rounds_sum = has("_vllm");
+  kind.rounds_normed = has("_vllm") && roles->scalar({"rounds_before_weight"}, 1) != 0;
   kind.rounds_sum = kind.rounds_sum || then.quantized >= 0;
   kind.weight_bias = has("gemma") ? 1 : 0;
   return make_norm(roles, kind, then);

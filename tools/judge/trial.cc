@@ -101,7 +101,9 @@ CaseOutcome Trial::judge(const Workload& workload) {
   for (const auto& [variant, call] : calls_) {
     if (workload.original != nullptr && workload.original->pattern != variant.name) continue;
     CaseOutcome one;
-    const auto done = judge_call(call, workload, axes, &one);
+    one.log = find_contradiction(*variant.pattern, workload.scalars);
+    one.status = kSkipped;
+    const auto done = one.log.empty() ? judge_call(call, workload, axes, &one) : Result<void>();
     if (!done) {
       one.status = kRuntimeError;
       one.log = done.error().message;
@@ -125,7 +127,7 @@ CaseOutcome Trial::judge(const Workload& workload) {
       one.log += (one.log.empty() ? "" : "; ") + origin;
     }
     if (!one.log.empty() && calls_.size() > 1) {
-      one.log = fmt::format("called as by pattern \"{}\": {}", variant.name, one.log);
+      one.log = fmt::format("called as by {}: {}", variant.words(), one.log);
     }
     merge(one, &outcome);
     if (!done) break;
@@ -193,9 +195,9 @@ void Trial::add_numbers(const Call& call, int run, CaseData* data) const {
   call.add_scalars(run, data);
   // A kernel that takes eps gets others, too; one that does not is held to the reference's own.
   constexpr double kEpsFactors[] = {1, 10, 1e4};
-  if (data->scalars.count("eps") == 0) {
+  if (find_eps(data->scalars) == nullptr) {
     data->scalars["eps"] = eps_of(*subject_.definition);
-  } else if (call.takes("eps") && !states_eps && !python_ && !call.is_pinned("eps")) {
+  } else if (call.takes("eps") && !states_eps && !python_ && !call.is_fixed("eps")) {
     data->scalars["eps"] *= kEpsFactors[run % 3];
   }
 }
@@ -212,6 +214,10 @@ Result<bool> Trial::run_once(const Call& call, const Workload& workload, const A
     const CaseData numbers = FIBSHIM_TRY(make_data(call, workload, axes, run, false));
     launch = FIBSHIM_TRY(call.resolve(numbers, buffers.addresses(), &outcome->log));
     if (!launch) return false;
+    if (python_ && !(outcome->log = python_->find_other_eps(numbers, *subject_.verify)).empty()) {
+      outcome->status = kNotJudged;
+      return false;
+    }
   }
   const CaseData data = FIBSHIM_TRY(make_data(call, workload, axes, run));
   if (original != nullptr) {

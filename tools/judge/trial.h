@@ -34,7 +34,8 @@ class Trial {
   // The tensors and numbers of one case's inputs.
   Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
                              int run, bool wants_tensors = true) const;
-  // Adds the numbers that the definition does not name. In run 0, eps is the reference's.
+  // Adds the numbers that the definition does not name. In run 0, eps is the reference's, unless the
+  // pattern states another.
   void add_numbers(const Call& call, int run, CaseData* data) const;
 
  private:

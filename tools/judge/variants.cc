@@ -28,10 +28,44 @@ std::vector<std::pair<std::string, std::string>> equal_pointers(const PatternSpe
   return equal;
 }
 
+std::set<std::string_view> parts_of(std::string_view text, char separator) {
+  std::set<std::string_view> parts;
+  for (size_t end; (end = text.find(separator)) != std::string_view::npos;) {
+    parts.insert(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.insert(text);
+  return parts;
+}
+
+// How many parts of a label are parts of the definition's name, too: "h4096" of "engine-norm-h4096". A folder has such
+// patterns for each size, and each may lead to the definitions of all.
+size_t shared_parts(const std::string& label, const std::string& definition) {
+  const std::set<std::string_view> names = parts_of(definition, '_');
+  return static_cast<size_t>(std::ranges::count_if(
+      parts_of(label, '-'), [&](std::string_view part) { return names.contains(part); }));
+}
+
+// The one whose label looks most like the definition's name, with the others as its twins.
+Variant make_variant(std::vector<Variant> alike, const std::string& definition) {
+  const auto best = std::ranges::max_element(
+      alike, {}, [&](const Variant& one) { return shared_parts(one.name, definition); });
+  std::rotate(alike.begin(), best, best + 1);
+  Variant variant = std::move(alike[0]);
+  alike.erase(alike.begin());
+  variant.twins = std::move(alike);
+  return variant;
+}
+
 }  // namespace
 
+std::string Variant::words() const {
+  const std::string more = twins.empty() ? "" : fmt::format(" and {} more", twins.size());
+  return fmt::format("pattern \"{}\"{}", name, more);
+}
+
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, bool ignores_when) {
-  std::vector<Variant> variants;
+  std::vector<std::vector<Variant>> alike;
   std::map<std::string, size_t> known;  // by the values that distinguish variants
   for (uint32_t i = 0; i < model.bindings.size(); ++i) {
     const BindingSpec& binding = model.bindings[i];
@@ -64,10 +98,33 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
       }
     }
     const std::string key = fmt::format("{}", fmt::join(given, "\n"));
-    const auto [at, is_new] = known.emplace(key, variants.size());
-    (is_new ? variants : variants[at->second].twins).push_back(std::move(variant));
+    const auto [at, is_new] = known.emplace(key, alike.size());
+    if (is_new) alike.emplace_back();
+    alike[at->second].push_back(std::move(variant));
+  }
+  std::vector<Variant> variants;
+  for (std::vector<Variant>& group : alike) {
+    variants.push_back(make_variant(std::move(group), model.solutions[solution].definition.name));
   }
   return variants;
+}
+
+std::optional<double> stated_number(const PatternValue& value) {
+  const Source& source = value.source;
+  if (value.is_pointer || value.expression || !source.is_constant()) return std::nullopt;
+  return source.is_floating() ? source.floating : static_cast<double>(source.integer);
+}
+
+std::string find_contradiction(const PatternSpec& pattern,
+                               const std::map<std::string, double>& recorded) {
+  for (const auto& [name, number] : recorded) {
+    const PatternValue* const value = pattern.find_value(name);
+    const auto stated = value == nullptr ? std::nullopt : stated_number(*value);
+    // What was recorded may have passed through fp32.
+    if (!stated || static_cast<float>(*stated) == static_cast<float>(number)) continue;
+    return fmt::format("\"{}\" of the recorded launch is not the pattern's", name);
+  }
+  return "";
 }
 
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {

@@ -8,7 +8,10 @@
 namespace fibshim::judge {
 
 struct Variant {
-  std::string name;  // the pattern's label
+  // The pattern, and how many twins it has.
+  std::string words() const;
+
+  std::string name;  // the pattern's label; of twins the one most like the definition's name
   const PatternSpec* pattern;
   uint32_t binding;                            // index into the snapshot's
   std::map<std::string, std::string> aliases;  // pointer -> the earlier one whose buffer it shares
@@ -20,6 +23,13 @@ struct Variant {
 // kernels belong together only in a graph.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
+
+// The number that every launch of a pattern has for one of its values; nothing if the launch states it, or an address.
+std::optional<double> stated_number(const PatternValue& value);
+
+// The first of these recorded numbers of which every launch of the pattern has another, in words; "" if there is none.
+std::string find_contradiction(const PatternSpec& pattern,
+                               const std::map<std::string, double>& recorded);
 
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);

@@ -156,6 +156,43 @@ TEST_F(Calls, KnowWhatThePatternLeavesNoChoiceOf) {
     EXPECT_EQ(call.only_value(open), std::nullopt) << open;
 }
 
+TEST_F(Calls, KnowWhatThePatternStates) {
+  write(replaced(
+      norm_pattern(R"("spare": {"block": "y"}, "fixed": {"value": -1})", R"("eps == 0.5")"),
+      R"("eps": {)", R"("small": {"value": 1e-5}, "eps": {)"));
+  open();
+  const Subject subject{definition_, &model_.solutions[solution_],
+                        &verify_blocks_.of(model_.solutions[solution_]), "rmsnorm"};
+  const Call call(subject, variant_, *report_.snapshot, recorded_);
+  for (const char* const name : {"fixed", "small", "eps"}) EXPECT_TRUE(call.is_fixed(name)) << name;
+  for (const char* const name : {"spare", "nobody"}) EXPECT_FALSE(call.is_fixed(name)) << name;
+  const PatternSpec& pattern = *variant_.pattern;
+  EXPECT_EQ(find_contradiction(pattern, {{"fixed", -1}, {"small", 1e-5f}, {"spare", 7}}), "");
+  EXPECT_EQ(find_contradiction(pattern, {{"fixed", -1}, {"small", 1e-6}}),
+            "\"small\" of the recorded launch is not the pattern's");
+  CaseData data;
+  data.axes = {{"batch_size", 1}, {"hidden_size", 64}};
+  data.scalars = {{"small", 3}, {"spare", 7}};
+  call.add_scalars(0, &data);
+  EXPECT_EQ(data.scalars.at("small"), 1e-5);
+  EXPECT_EQ(data.scalars.at("spare"), 7);
+}
+
+TEST_F(Calls, HaveTheNameOfThePatternMadeForTheDefinition) {
+  const auto labelled = [](const std::string& label) {
+    return replaced(test::kNormPattern, "\"engine-norm\"", "\"" + label + "\"");
+  };
+  write(labelled("engine-norm-h32"));
+  write_text(folder_ / "patterns/q.json", labelled("engine-norm-h64"));
+  write_text(folder_ / "patterns/r.json", labelled("engine-norm-h128"));
+  open();
+  EXPECT_EQ(variant_.name, "engine-norm-h64");
+  ASSERT_EQ(variant_.twins.size(), 2u);
+  EXPECT_EQ(variant_.twins[0].name, "engine-norm-h128");  // in the order of their labels
+  EXPECT_EQ(variant_.twins[1].name, "engine-norm-h32");
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {
   write(test::kNormPattern);
   open();

@@ -209,6 +209,17 @@ TEST(References, FusedAddRoundsTheSumWhereVllmDoes) {
   EXPECT_EQ(evaluate_reference("fused_add_rmsnorm", data, outputs, definition)[1][0],
             1 + 1.0 / 256);
   EXPECT_EQ(evaluate_reference("fused_add_rmsnorm_vllm", data, outputs, definition)[1][0], 1);
+  // It says itself whether it rounds once more, before the weight.
+  data.tensors["hidden_states"] = tensor_of("bfloat16", {1, 2}, {1, 3});
+  data.tensors["residual"] = tensor_of("bfloat16", {1, 2}, {0, 0});
+  data.tensors["weight"] = tensor_of("bfloat16", {2}, {1, 1});
+  const std::vector<OutputSpec> output = {{"output", &type("bfloat16"), {1, 2}}};
+  const double normed = 1 / sqrt(5.0);
+  for (const double rounds : {0, 1}) {
+    data.scalars["rounds_before_weight"] = rounds;
+    EXPECT_EQ(evaluate_reference("fused_add_rmsnorm_vllm", data, output, definition)[0][0],
+              rounds != 0 ? rounded_to(type("bfloat16"), normed) : normed);
+  }
 }
 
 TEST(References, QuantDividesByTheScaleAndSaturates) {
@@ -393,6 +404,34 @@ TEST(Inputs, DifferByRunAndRepeatExactly) {
   EXPECT_LT(fabs(tensor.at(0)), 0.01);
 }
 
+TEST(Inputs, OfFp8FillItsRangeAndHavePositiveScales) {
+  DefinitionArgument a;
+  a.name = "A";
+  a.is_scalar = false;
+  a.dtype = dtype_index("float8_e4m3fn");
+  a.shape = {"m", "k"};
+  DefinitionArgument scale = a;
+  scale.name = "scale_a";
+  scale.dtype = dtype_index("float32");
+  scale.shape = {"m"};
+  const Definition definition =
+      definition_of("gemm_k999", {{"m", false, 0}, {"k", true, 999}}, {a, scale});
+  for (int run = 0; run < kInputProfiles; ++run) {
+    CaseData data;
+    ASSERT_TRUE(make_inputs({definition, "", {{"m", 3}, {"k", 999}}, run, {}}, &data));
+    const Tensor& elements = data.tensors.at("A");
+    double largest = 0;
+    int subnormal = 0;
+    for (int64_t i = 2 * 999; i < elements.count(); ++i) {
+      largest = std::max(largest, fabs(elements.at(i)));
+      subnormal += fabs(elements.at(i)) < 1.0 / 64 ? 1 : 0;
+    }
+    EXPECT_GE(largest, 64) << run;
+    EXPECT_LE(subnormal, 20) << run;
+    for (int64_t i = 0; i < 3; ++i) EXPECT_GT(data.tensors.at("scale_a").at(i), 0);
+  }
+}
+
 TEST(Inputs, AskForTheRangeOfAnIntegerThatIsNotKnown) {
   const Definition definition = definition_of(
       "x", {{"b", false, 0}}, {{"pages", false, dtype_index("int32"), false, {"b"}, ""}});
@@ -513,6 +552,30 @@ TEST(Inputs, EpsComesFromTheReference) {
   EXPECT_EQ(eps_of(definition), 1e-5);
   definition.reference = "def run(x, eps: float = 0.25):\n";
   EXPECT_EQ(eps_of(definition), 0.25);
+}
+
+TEST(Inputs, TheReferenceTakesAnotherEps) {
+  Definition definition;
+  definition.reference = "def run(x):\n    return x + 1e-5\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5), std::nullopt);
+  definition.reference = "def run(x, eps: float = 1e-5):\n    EPS = 0.00001\n    q_eps = 3\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5f), definition.reference);
+  EXPECT_EQ(reference_with_eps(definition, 1e-6),
+            "def run(x, eps: float = 1e-06):\n    EPS = 1e-06\n    q_eps = 3\n");
+  definition.reference = "def run(x):\n    eps = 1e-5\n    EPS = 1e-6\n";
+  EXPECT_EQ(reference_with_eps(definition, 1e-5), std::nullopt);
+}
+
+TEST(Inputs, AnEpsThatTheDefinitionTakesIsTheReferences) {
+  DefinitionArgument eps;
+  eps.name = "eps";
+  eps.dtype = dtype_index("float32");
+  eps.is_scalar = true;
+  Definition definition = definition_of("norm_h8", {{"n", false, 0}}, {eps});
+  definition.reference = "def run(x):\n    EPS = 1e-5\n";
+  CaseData data;
+  ASSERT_TRUE(make_inputs({definition, "", {{"n", 1}}, 2, {}}, &data));
+  EXPECT_EQ(data.scalars.at("eps"), 1e-5f);
 }
 
 TEST(Inputs, StridesAreThoseOfContiguousTensors) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <regex>
 
 #include "tests/support/text.h"
 #include "tests/tools/judge/judged_folder.h"
@@ -135,7 +136,7 @@ TEST_F(Judge, RunsLargeCasesOnceEachWithOtherInputs) {
 
 // Speaks as the script that verify gives to a Python, without torch: writes down what it is asked.
 constexpr char kInterpreter[] = R"py(#!/usr/bin/env python3
-import json, os, struct, sys
+import json, os, re, struct, sys
 log = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "log"), "a", buffering=1)
 log.write("start\n")
 print("{}", flush=True)
@@ -152,7 +153,8 @@ def read(path):
 for line in sys.stdin:
     request = json.loads(line)
     if "reference" in request:
-        log.write("define " + request["name"] + "\n")
+        eps = float((re.findall(r"EPS = (\S+)", request["reference"]) or [1e-6])[0])
+        log.write("define " + request["name"] + " " + str(eps) + "\n")
         print("{}", flush=True)
         continue
     log.write("run\n")
@@ -161,7 +163,7 @@ for line in sys.stdin:
     y = []
     for at in range(0, len(x), 64):
         row = x[at:at + 64]
-        scale = (sum(value * value for value in row) / 64 + 1e-6) ** -0.5
+        scale = (sum(value * value for value in row) / 64 + eps) ** -0.5
         y += [value * scale * w for value, w in zip(row, weight)]
     text = json.dumps({"output": {"dtype": "F64", "shape": header["hidden_states"]["shape"],
                                   "data_offsets": [0, len(y) * 8]}}).encode()
@@ -198,6 +200,50 @@ TEST_F(Judge, StartsPythonOnceForAllSolutionsAndAgainAfterACrash) {
   write("second", "norm_crashes", 3);
   EXPECT_CONTAINS(exits(1, verify({"--python", python})).out, "3 cases: 2 passed, 1 failed");
   EXPECT_EQ(starts(), 2u);
+}
+
+// kNormPattern of a kernel that is compiled for this eps.
+std::string pattern_with_eps(const std::string& label, const std::string& eps) {
+  auto pattern = parse_json(kNormPattern);
+  pattern["label"] = label;
+  pattern["match"]["symbol"] = "engine_" + label;
+  pattern["arguments"]["eps"] = {{"value", parse_json(eps)}};
+  return pattern.dump();
+}
+
+// The definition's reference has 1e-6. Where the inputs are small, the other is far off.
+TEST_F(Judge, HandsTheReferenceTheEpsOfThePattern) {
+  write_norm("norm_right");
+  const std::string config = folder_ / "config", python = folder_ / "python";
+  write_text(config + "/patterns/engine-norm.json", pattern_with_eps("eps5", "1e-5"));
+  write_text(config + "/patterns/second.json", pattern_with_eps("eps6", "1e-6"));
+  EXPECT_CONTAINS(exits(0, verify()).out, "3 cases: 3 passed, 0 failed");
+  write_text(python, kInterpreter);
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  EXPECT_CONTAINS(exits(0, verify({"--python", python})).out, "3 cases: 3 passed, 0 failed");
+  EXPECT_CONTAINS(read_text(folder_ / "log"), "define rmsnorm_h64 1e-05");
+
+  write_norm("norm_ignores_eps");
+  write_text(config + "/patterns/engine-norm.json", pattern_with_eps("eps5", "1e-5"));
+  for (const auto& more : {std::vector<std::string>(), {"--python", python}}) {
+    EXPECT_CONTAINS(exits(1, verify(more)).out, "called as by pattern \"eps5\": ");
+  }
+}
+
+TEST_F(Judge, DoesNotJudgeByAReferenceOfAnotherEps) {
+  write_norm("norm_right");
+  const std::string config = folder_ / "config", python = folder_ / "python";
+  const std::string definition = config + "/definitions/rmsnorm_h64.json";
+  write_text(definition, std::regex_replace(kNormDefinition, std::regex("EPS"), "E"));
+  write_text(config + "/patterns/engine-norm.json", pattern_with_eps("eps5", "1e-5"));
+  write_text(python, kInterpreter);
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  EXPECT_CONTAINS(exits(1, verify({"--python", python})).out,
+                  "its launches have eps 1e-05, and the definition's reference does not state its "
+                  "own as \"EPS = 1e-06\"");
+  // What the solution's block says of eps is taken to be the reference's.
+  write_text(config + "/patterns/engine-norm.json", pattern_with_eps("eps6", "1e-6"));
+  EXPECT_CONTAINS(exits(0, verify({"--python", python})).out, "3 cases: 3 passed, 0 failed");
 }
 
 // Claims and batch sizes of solutions that share a definition.
@@ -410,6 +456,21 @@ TEST_F(Judge, ReadsRecordedWorkloads) {
   EXPECT_CONTAINS(read_text(folder_ / "records.jsonl"), "\"recorded-1\"");
   std::filesystem::remove(folder_ / "records.jsonl");
   EXPECT_CONTAINS(exits(1, with_key("y")).out, "it has no tensor \"y\"");
+
+  // One whose eps is another than the pattern's is none of its launches.
+  const std::string pattern = folder_ / "config/patterns/engine-norm.json";
+  write_text(
+      folder_ / "config/workloads/rmsnorm/rmsnorm_h64.jsonl",
+      R"({"definition":"rmsnorm_h64","workload":{"axes":{"batch_size":2},"inputs":{},"uuid":"recorded-2"},)"
+      R"("solution":null,"evaluation":null,"fibshim":{"scalars":{"eps":1e-5}}})"
+      "\n");
+  EXPECT_CONTAINS(exits(0, verify()).out, "4 cases: 4 passed, 0 failed");
+  write_text(pattern, pattern_with_eps("eps5", "1e-5"));
+  EXPECT_CONTAINS(exits(0, verify()).out, "4 cases: 4 passed, 0 failed");
+  write_text(pattern, pattern_with_eps("eps6", "1e-6"));
+  const ProgramResult other = exits(0, verify());
+  EXPECT_CONTAINS(other.out, "3 cases: 3 passed, 0 failed, 1 outside what the solution takes");
+  EXPECT_CONTAINS(other.err, "\"eps\" of the recorded launch is not the pattern's");
 }
 
 TEST_F(Judge, AddsTheRecordOfACaseWhenItHasRun) {
