@@ -337,7 +337,7 @@ class FolderCheck {
     reader_.read(at_, at_->listing.solutions, [&](JsonValue root, const std::string& relative) {
       if (options_.lint != nullptr) options_.lint->check_json(FolderLint::Kind::solution, root);
       const uint32_t errors_before = diagnostics_.error_count();
-      auto solution = read_solution(root, relative, &known_expressions_, &diagnostics_);
+      auto solution = read_solution(root, relative, &known_texts_, &diagnostics_);
       if (!solution) return;
       if (options_.lint != nullptr) options_.lint->read_solution(root, *solution, &diagnostics_);
       solution->is_complete = diagnostics_.error_count() == errors_before;
@@ -425,6 +425,7 @@ class FolderCheck {
         at_->entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
     }
+    for (OneFolder& folder : folders_) folder.images.reset();
   }
 
   // If one folder requires batch invariance, it does so for all folders.
@@ -476,7 +477,7 @@ class FolderCheck {
   OneFolder* at_ = nullptr;               // the folder being read
   std::vector<FolderSettings> settings_;  // one for each folder
   FileReader reader_;
-  KnownExpressions known_expressions_;
+  KnownTexts known_texts_;
   Shadows shadows_;
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by folder, at place
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;

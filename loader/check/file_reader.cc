@@ -1,5 +1,6 @@
 #include "loader/check/file_reader.h"
 
+#include "loader/read/buffers.h"
 #include "loader/read/known_strings.h"
 
 namespace fibshim {
@@ -26,23 +27,9 @@ struct FileReader::JsonFile {
 struct FileReader::Shared {
   const bool are_patterns;
   KnownStrings known{};
-  KnownExpressions expressions;
-  std::mutex mutex;
-  std::vector<std::string> buffers;  // of files that are done with
-
-  std::string take_buffer() {
-    const std::lock_guard lock(mutex);
-    if (buffers.empty()) return {};
-    std::string buffer = std::move(buffers.back());
-    buffers.pop_back();
-    return buffer;
-  }
-
-  void give_buffer(std::string buffer) {
-    if (buffer.size() > kMaxFileAheadBytes) return;
-    const std::lock_guard lock(mutex);
-    buffers.push_back(std::move(buffer));
-  }
+  KnownTexts texts{};
+  Buffers<std::string> buffers{kMaxFileAheadBytes};
+  Buffers<JsonDocument::Nodes> nodes{kMaxFileAheadBytes};
 };
 
 FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagnostics* diagnostics)
@@ -79,7 +66,8 @@ void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, 
     if (file == nullptr) file = read_late(*folder, files[i], *names[i]);
     if (file == nullptr) continue;
     use_file(folder, files[i], names[i], file.get(), use);
-    shared->give_buffer(std::move(file->content.bytes));
+    shared->buffers.give(std::move(file->content.bytes));
+    if (file->document) shared->nodes.give(file->document->take_nodes());
   }
 }
 
@@ -88,15 +76,16 @@ std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& fo
                                                              const std::string& relative,
                                                              const std::string& name,
                                                              Shared* shared) const {
-  auto content = folder.listing.root.read(relative, kMaxFileAheadBytes, shared->take_buffer());
+  auto content = folder.listing.root.read(relative, kMaxFileAheadBytes, shared->buffers.take());
   if (!content) return nullptr;
   auto file = std::make_unique<JsonFile>(std::move(*content));
   if (folder.manifest) return file;  // do not parse before the signature is checked
   Diagnostics unsaid;
-  file->document = JsonDocument::parse(file->content.bytes, &name, &unsaid, &shared->known);
+  file->document = JsonDocument::parse(file->content.bytes, &name, &unsaid, &shared->known,
+                                       shared->nodes.take());
   if (!unsaid.all().empty()) file->document.reset();
   if (!shared->are_patterns || !file->document) return file;
-  file->pattern = read_pattern(file->document->root(), &unsaid, &shared->expressions);
+  file->pattern = read_pattern(file->document->root(), &unsaid, &shared->texts);
   if (!unsaid.all().empty()) file->pattern.reset();
   return file;
 }

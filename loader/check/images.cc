@@ -11,6 +11,7 @@ namespace fibshim {
 namespace {
 
 constexpr size_t kMaxImageAheadBytes = 16 << 20;  // a larger image is not read ahead
+constexpr size_t kMaxKeptBytes = 4 << 20;         // of a buffer
 constexpr size_t kImagesPerThread = 8;
 constexpr size_t kMostBadEntriesTold = 4;  // per fatbin
 
@@ -269,13 +270,17 @@ class ImageChecker {
 
   // Returns a geometry value if it is a constant whatever the pattern, and in range.
   std::optional<int64_t> constant(uint32_t index) const {
+    const Expression& expression = solution_->geometry[index].expression;
+    if (solution_->geometry[index].is_number) return number(index, expression.node(0).integer);
     const ConstAxes scope(definition_);
-    const auto compiled = compile_value(solution_->geometry[index].expression, scope);
-    if (!compiled || !compiled->constant) return std::nullopt;
-    // check_names() reports a value out of range.
+    const auto compiled = compile_value(expression, scope);
+    return compiled && compiled->constant ? number(index, *compiled->constant) : std::nullopt;
+  }
+
+  // check_names() reports a value out of range.
+  static std::optional<int64_t> number(uint32_t index, int64_t value) {
     std::string why;
-    if (!is_geometry_in_range(index, *compiled->constant, &why)) return std::nullopt;
-    return compiled->constant;
+    return is_geometry_in_range(index, value, &why) ? std::optional(value) : std::nullopt;
   }
 
   void check_launch(const CubinInfo& cubin, const CubinKernel& kernel, const std::string& name) {
@@ -406,6 +411,9 @@ class ImageChecker {
 
 }  // namespace
 
+ImageStore::ImageStore(const FolderListing& listing, const SignedManifest* manifest)
+    : listing_(listing), manifest_(manifest), buffers_(kMaxKeptBytes) {}
+
 void ImageStore::start() {
   ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
     Facts made = read(expected_[i].first, expected_[i].second, kMaxImageAheadBytes);
@@ -456,9 +464,9 @@ ImageStore::Facts ImageStore::read(const std::string& relative, ImageKind kind, 
 }
 
 ImageStore::Facts ImageStore::read_opened(const FileDescriptor& file, const std::string& relative,
-                                          ImageKind kind, size_t max_bytes) const {
+                                          ImageKind kind, size_t max_bytes) {
   const auto entry = std::make_shared<ImageFacts>();
-  const auto content = listing_.root.read_opened(file, relative, max_bytes);
+  auto content = listing_.root.read_opened(file, relative, max_bytes, buffers_.take());
   if (!content) {
     entry->read_error = content.error();
     return entry;
@@ -476,6 +484,7 @@ ImageStore::Facts ImageStore::read_opened(const FileDescriptor& file, const std:
     return entry;
   }
   read_facts(bytes, kind, entry.get());
+  buffers_.give(std::move(content->bytes));
   return entry;
 }
 

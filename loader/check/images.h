@@ -10,6 +10,7 @@
 
 #include "loader/compile/definition.h"
 #include "loader/read/ahead.h"
+#include "loader/read/buffers.h"
 #include "loader/read/folder.h"
 #include "loader/read/manifest.h"
 #include "loader/read/ptx.h"
@@ -39,8 +40,7 @@ struct ImageFacts {
 class ImageStore {
  public:
   // `manifest`: the signed manifest that must list the images, or null.
-  ImageStore(const FolderListing& listing, const SignedManifest* manifest)
-      : listing_(listing), manifest_(manifest) {}
+  ImageStore(const FolderListing& listing, const SignedManifest* manifest);
 
   // Announces that facts() will be called for this file, in the order of these calls. All must be
   // announced before start().
@@ -66,11 +66,12 @@ class ImageStore {
   // Called from any thread.
   Facts read(const std::string& relative, ImageKind kind, size_t max_bytes);
   Facts read_opened(const FileDescriptor& file, const std::string& relative, ImageKind kind,
-                    size_t max_bytes) const;
+                    size_t max_bytes);
 
   const FolderListing& listing_;
   const SignedManifest* manifest_;
   std::unordered_map<std::string, Facts> facts_;
+  Buffers<std::string> buffers_;
   std::mutex mutex_;  // guards shared_
   std::map<FileKey, SharedFile> shared_;
   std::vector<std::pair<std::string, ImageKind>> expected_;

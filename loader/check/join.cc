@@ -132,7 +132,7 @@ class Joiner {
     // Each batch has its own part of the bindings.
     const auto bind_batch = [&](size_t batch) {
       auto all_said = std::make_unique<std::vector<Said>>();
-      KnownClauses known;
+      KnownClauses known(&texts_);
       Sibling sibling;
       for (size_t i = begins[batch]; i < begins[batch + 1]; ++i) {
         if (i > begins[batch] && definition_of(pairs[i]) != definition_of(pairs[i - 1])) {
@@ -161,7 +161,7 @@ class Joiner {
         Diagnostics findings = is_quiet ? Diagnostics() : std::move((said++)->findings);
         if (findings.is_full()) {
           findings = Diagnostics();
-          KnownClauses known;
+          KnownClauses known(&texts_);
           bind_pair(i, {}, &known, &findings);
         }
         if (!tell_of_shadow(model_->bindings[i])) diagnostics_->add_all(std::move(findings));
@@ -200,6 +200,7 @@ class Joiner {
   const Shadows& shadows_;
   Diagnostics* diagnostics_;
   const std::function<void(size_t count)>& bound_;
+  KnownTexts texts_;
   std::set<std::pair<const PatternSpec*, Rule>> told_;
 };
 

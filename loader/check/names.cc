@@ -87,9 +87,10 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
   int64_t block_threads = 1;
   int64_t cluster_blocks = 1;
   int64_t values[kGeometryCount] = {};  // constants that are in range, else 0
+  std::vector<Step> unused;
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
     const MarkedExpression& entry = solution.geometry[i];
-    const auto compiled = compile_value(entry.expression, scope);
+    const auto compiled = append_value(entry.expression, scope, &unused);
     if (!compiled) {
       report_unless_it_follows(compiled.error(), entry);
       continue;
@@ -126,7 +127,6 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
     diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX + i].text.mark, why);
   }
   check_when(solution, definition, diagnostics);
-  std::vector<Step> unused;
   for (const MarkedExpression& clause : solution.where) {
     const auto compiled = compile_where(clause.expression, scope, &unused);
     if (!compiled) report_unless_it_follows(compiled.error(), clause);

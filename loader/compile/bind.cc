@@ -53,8 +53,8 @@ class Binder {
         binding_.where = std::move(where_);
         binding_.where_clauses = std::move(where_clauses_);
       }
-      binding_.tensors =
-          has_sibling() ? sibling_.binding->tensors : bind_tensors(pattern_, definition_, scope_);
+      binding_.tensors = has_sibling() ? sibling_.binding->tensors
+                                       : bind_tensors(pattern_, definition_, scope_, known_);
     } else {
       binding_.arguments = {};
       binding_.where = {};
@@ -79,11 +79,12 @@ class Binder {
   }
 
   void check_axes() {
-    std::map<std::string, int64_t, std::less<>> fixed, pinned;
+    PatternSpec::FixedValues fixed, pinned;
+    fixed.reserve(definition_.axes.size());
     bool is_tied = false;
     for (const DefinitionAxis& axis : definition_.axes) {
       if (!axis.is_const) continue;
-      fixed.emplace(axis.name, axis.value);
+      fixed.emplace_back(axis.name, axis.value);
       const PatternValue* const value = pattern_.find_value(axis.name);
       if (value == nullptr) continue;
       const PatternSpec::Pin pin = pattern_.pin_of(axis.name);
@@ -91,7 +92,7 @@ class Binder {
       if (!value->expression && value->source.kind == Source::Kind::integer) {
         known = value->source.integer;
       }
-      if (known) pinned.emplace(axis.name, *known);
+      if (known) pinned.emplace_back(axis.name, *known);
       is_tied = is_tied || !known;
       if (known && *known != axis.value) {
         refuse(Rule::refused_axis, value->mark,
@@ -448,7 +449,7 @@ class Binder {
     const uint64_t hash = hash_bytes(kEmptyHash, text.data(), text.size());
     std::string number = std::to_string(hash % kModulus);
     for (const DefinitionAxis& axis : definition_.axes) {
-      const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));
+      const auto name = axis.is_const ? std::nullopt : std::optional(known_->parse(axis.name));
       const auto value =
           name && *name ? std::optional(compile_value(**name, scope_)) : std::nullopt;
       if (!value || !*value || (*value)->is_floating) continue;

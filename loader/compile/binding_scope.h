@@ -27,6 +27,11 @@ class BindingScope : public Scope {
 // means the same for all definitions. Not thread-safe. The solutions and definitions must outlive it.
 class KnownClauses {
  public:
+  // `texts`: of the definitions, for the bindings of all patterns.
+  explicit KnownClauses(KnownTexts* texts) : texts_(texts) {}
+
+  ExpressionResult<Expression> parse(const std::string& text) { return texts_->parse(text); }
+
   // As compile_where(), with the scope of the pattern and that definition.
   ExpressionResult<void> compile(const MarkedExpression& clause, const Definition& definition,
                                  const BindingScope& scope, std::vector<Step>* steps,
@@ -38,6 +43,7 @@ class KnownClauses {
     std::vector<Clause> clauses;
   };
 
+  KnownTexts* texts_;
   std::unordered_map<std::string_view, Compiled> compiled_;  // by the clauses' texts
 };
 

@@ -233,10 +233,12 @@ std::optional<AlignedSum> find_aligned_sum(const Values& values, const Value& cl
   return AlignedSum{sum.right, aligned_step(Op::require_aligned_sum, *pointer, alignment->mask)};
 }
 
+bool are_sorted_clauses(const std::vector<Step>& steps) {
+  return std::ranges::is_sorted(steps, {}, &Step::op) &&
+         (steps.empty() || steps.front().op > Op::require);
+}
+
 std::vector<Step> sort_clauses(const std::vector<Step>& steps) {
-  const bool is_sorted = std::ranges::is_sorted(steps, {}, &Step::op) &&
-                         (steps.empty() || steps.front().op > Op::require);
-  if (is_sorted) return steps;
   std::vector<Step> sorted, rest;
   for (const Step& step : steps) {
     (step.op > Op::require ? sorted : rest).push_back(step);

@@ -156,5 +156,6 @@ std::optional<AlignedSum> find_aligned_sum(const Values& values, const Value& cl
 // Returns the steps with single-step clauses first, sorted by operation. The order of clauses does
 // not change the result, and the launch path is fastest with this one.
 std::vector<Step> sort_clauses(const std::vector<Step>& steps);
+bool are_sorted_clauses(const std::vector<Step>& steps);  // as those that it returns
 
 }  // namespace fibshim

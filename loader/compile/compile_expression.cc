@@ -60,7 +60,7 @@ class Compiler {
                                   std::to_string(kMaxStackDepth),
                               "write the deeper part on the left");
     }
-    steps->reserve(steps->size() + values_.size());
+    if (steps->empty()) steps->reserve(values_.size());
     emit_value(index, steps);
     return {};
   }
@@ -339,34 +339,45 @@ class Compiler {
 
 }  // namespace
 
-CompiledValue compile_source(const Source& source) {
-  CompiledValue result;
-  result.is_floating = source.is_floating();
-  if (source.kind == Source::Kind::integer) result.constant = source.integer;
-  result.steps.push_back(load_step(source));
-  result.simple = SimpleValue{source, {}, {}};
-  return result;
+static ValueFacts append_source(const Source& source, std::vector<Step>* steps) {
+  ValueFacts facts{SimpleValue{source, {}, {}}, source.is_floating(), {}};
+  if (source.kind == Source::Kind::integer) facts.constant = source.integer;
+  steps->push_back(load_step(source));
+  return facts;
 }
 
-ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope) {
+CompiledValue compile_source(const Source& source) {
+  std::vector<Step> steps;
+  const ValueFacts facts = append_source(source, &steps);
+  return {facts, std::move(steps)};
+}
+
+ExpressionResult<ValueFacts> append_value(const Expression& expression, const Scope& scope,
+                                          std::vector<Step>* steps) {
   const Expression::Node& whole = expression.node(expression.root());
-  if (whole.kind == Expression::Kind::integer)
-    return compile_source(Source::constant(whole.integer));
+  if (whole.kind == Expression::Kind::integer) {
+    return append_source(Source::constant(whole.integer), steps);
+  }
   if (whole.kind == Expression::Kind::name) {
     const auto meaning = scope.find(whole.name);
-    if (meaning && meaning->expression == nullptr) return compile_source(meaning->source);
+    if (meaning && meaning->expression == nullptr) return append_source(meaning->source, steps);
   }
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());
-  CompiledValue result;
-  result.is_floating = compiler.values()[*root].is_floating;
+  ValueFacts facts{compiler.simple(*root), compiler.values()[*root].is_floating, {}};
   if (const int64_t* const constant = compiler.values().constant_of(*root))
-    result.constant = *constant;
-  result.simple = compiler.simple(*root);
-  auto emitted = compiler.emit(*root, &result.steps);
+    facts.constant = *constant;
+  auto emitted = compiler.emit(*root, steps);
   if (!emitted) return tl::unexpected<ExpressionError>(emitted.error());
-  return result;
+  return facts;
+}
+
+ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope) {
+  std::vector<Step> steps;
+  const auto facts = append_value(expression, scope, &steps);
+  if (!facts) return tl::unexpected<ExpressionError>(facts.error());
+  return CompiledValue{*facts, std::move(steps)};
 }
 
 ExpressionResult<CompiledValue> compile_name(std::string_view name, const Scope& scope) {

@@ -36,16 +36,23 @@ struct SimpleValue {
   bool is_source_alone() const { return !divisor && !most; }
 };
 
-struct CompiledValue {
-  std::vector<Step> steps;
+struct ValueFacts {
   std::optional<SimpleValue> simple;
   bool is_floating = false;
   std::optional<int64_t> constant;  // the value, if it is a constant integer
 };
 
+struct CompiledValue : ValueFacts {
+  std::vector<Step> steps;
+};
+
 // Compiles an expression to a value. A constant such as `value: 1.0` is a double, whatever its
 // type.
 ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope);
+
+// The same, but appends the steps to others.
+ExpressionResult<ValueFacts> append_value(const Expression& expression, const Scope& scope,
+                                          std::vector<Step>* steps);
 
 // Compiles what a name stands for.
 ExpressionResult<CompiledValue> compile_name(std::string_view name, const Scope& scope);

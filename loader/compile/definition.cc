@@ -10,8 +10,9 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
       !check_entry_count(axes, "\"axes\"", diagnostics)) {
     return;
   }
+  definition->axes.reserve(axes.size());
   for (const JsonValue::Member& member : axes.members()) {
-    const std::string what = "axis " + in_quotes(member.key);
+    const What what("axis ", member.key);
     const JsonValue value = axes.value_of(member);
     if (!check_name(member.key, member.key_mark, "an axis' name", diagnostics)) continue;
     // A faulty axis is declared, too, so that shapes with its name cause no second message.
@@ -53,15 +54,15 @@ std::vector<std::string> texts_of(JsonValue array) {
 void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definition* definition,
                     Diagnostics* diagnostics) {
   const bool is_output = std::string_view(key) == "outputs";
-  if (!expect_kind(arguments, JsonKind::object, in_quotes(key), diagnostics) ||
-      !check_entry_count(arguments, in_quotes(key), diagnostics)) {
+  if (!expect_kind(arguments, JsonKind::object, {"", key}, diagnostics) ||
+      !check_entry_count(arguments, {"", key}, diagnostics)) {
     return;
   }
+  definition->arguments.reserve(definition->arguments.size() + arguments.size());
   for (const JsonValue::Member& member : arguments.members()) {
-    const std::string what = in_quotes(member.key) + " in " + in_quotes(key);
+    const What in(" in ", key), what("", member.key, &in);
     const JsonValue value = arguments.value_of(member);
-    if (!check_name(member.key, member.key_mark, "a name in " + in_quotes(key), diagnostics))
-      continue;
+    if (!check_name(member.key, member.key_mark, {"a name in ", key}, diagnostics)) continue;
     if (!expect_kind(value, JsonKind::object, what, diagnostics)) continue;
 
     const JsonValue shape = require_member(value, "shape", what, diagnostics);
@@ -70,6 +71,7 @@ void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definit
     if (shape && !is_scalar &&
         expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics) &&
         check_rank(shape, "\"shape\" of " + what, diagnostics)) {
+      axes.reserve(shape.size());
       for (const JsonValue axis : shape.elements()) {
         if (!expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) continue;
         axes.emplace_back(axis.string());
@@ -96,8 +98,7 @@ void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definit
 
 }  // namespace
 
-std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
-                                  Diagnostics* diagnostics) {
+std::optional<uint8_t> read_dtype(JsonValue value, const What& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
   const auto known = std::ranges::find(kDtypes, value.string(), &DtypeInfo::name);
   if (known != std::end(kDtypes)) return static_cast<uint8_t>(known - std::begin(kDtypes));
@@ -122,7 +123,7 @@ const DefinitionArgument* Definition::find_argument(std::string_view wanted) con
 
 std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnostics) {
   if (!expect_kind(root, JsonKind::object, "a definition", diagnostics)) return std::nullopt;
-  const std::string what = "the definition";
+  const What what = "the definition";
   Definition definition;
   const auto name =
       read_name(require_member(root, "name", what, diagnostics), "\"name\"", diagnostics);

@@ -41,8 +41,7 @@ inline constexpr DtypeInfo kDtypes[] = {
 };
 
 // Returns an index into kDtypes, or nothing after reporting why.
-std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
-                                  Diagnostics* diagnostics);
+std::optional<uint8_t> read_dtype(JsonValue value, const What& what, Diagnostics* diagnostics);
 
 struct DefinitionAxis {
   std::string name;

@@ -2,7 +2,7 @@
 
 namespace fibshim {
 
-ExpressionResult<Expression> KnownExpressions::parse(const std::string& text) {
+ExpressionResult<Expression> KnownTexts::parse(const std::string& text) {
   const std::lock_guard lock(mutex_);
   const auto known = parsed_.find(text);
   if (known != parsed_.end()) return known->second;
@@ -11,7 +11,7 @@ ExpressionResult<Expression> KnownExpressions::parse(const std::string& text) {
   return parsed;
 }
 
-Expression KnownExpressions::constant(int64_t value) {
+Expression KnownTexts::constant(int64_t value) {
   const std::lock_guard lock(mutex_);
   const auto known = constants_.find(value);
   if (known != constants_.end()) return known->second;
@@ -20,9 +20,24 @@ Expression KnownExpressions::constant(int64_t value) {
   return made;
 }
 
+// Compiling a regular expression takes long, so the others do not wait for it.
+tl::expected<KnownTexts::Symbol, SymbolError> KnownTexts::symbol(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = symbols_.find(text);
+    if (known != symbols_.end()) return known->second;
+  }
+  auto parsed = SymbolPattern::parse(text);
+  if (!parsed) return tl::unexpected(std::move(parsed.error()));
+  auto made = std::make_shared<const SymbolPattern>(std::move(*parsed));
+  const std::lock_guard lock(mutex_);
+  if (symbols_.size() == kMost) return made;
+  return symbols_.emplace(text, std::move(made)).first->second;
+}
+
 std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
-                                                const std::string& what, Diagnostics* diagnostics,
-                                                KnownExpressions* known) {
+                                                const What& what, Diagnostics* diagnostics,
+                                                KnownTexts* known) {
   if (!value) return std::nullopt;
   if (accepts_numbers && value.kind() == JsonKind::integer) {
     const int64_t integer = value.integer();
@@ -50,14 +65,15 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
 }
 
 std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
-                                           Diagnostics* diagnostics, KnownExpressions* known) {
+                                           Diagnostics* diagnostics, KnownTexts* known) {
   std::vector<MarkedExpression> clauses;
-  const std::string what = in_quotes(key);
+  const What what("", key);
   if (!expect_kind(value, JsonKind::array, what, diagnostics) ||
       !check_entry_count(value, what, diagnostics)) {
     return clauses;
   }
-  const std::string entry = "an entry of " + what;
+  const What entry = "an entry of " + what;
+  clauses.reserve(value.size());
   for (const JsonValue element : value.elements()) {
     auto clause = read_expression(element, false, entry, diagnostics, known);
     if (clause) clauses.push_back(std::move(*clause));

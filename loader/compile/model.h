@@ -37,15 +37,18 @@ class SharedList {
 };
 
 struct TensorSpec : TensorUse {
-  std::string name_text;
+  std::string_view name_text;  // of the pattern
   std::vector<Step> shift_steps;
-  std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
+  size_t axis_count;  // of those in TensorSpecs
 };
 
 // What shadow checks need to know of the launches of one pattern and definition.
 struct TensorSpecs {
+  using Steps = std::pair<size_t, size_t>;  // the first of `steps`, and how many
+  std::vector<Step> steps;
   std::vector<TensorSpec> tensors;
-  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
+  std::vector<std::pair<Steps, Steps>> axes;  // of one tensor after the other: count, stride
+  std::vector<std::pair<std::string_view, Steps>> variable_axes;  // with the definition's names
 };
 
 struct BindingSpec {

@@ -101,7 +101,7 @@ std::string_view PatternSpec::name_prefix() const {
 namespace {
 
 using Ends = std::bitset<kMaxNameLength>;
-using FixedValues = std::map<std::string, int64_t, std::less<>>;
+using FixedValues = PatternSpec::FixedValues;
 
 // True for a capture that need not be a number.
 bool is_free_text(const PatternSpec& pattern, const TemplatePart& part) {
@@ -117,7 +117,7 @@ Ends ends_of(const PatternSpec& pattern, const TemplatePart& part, std::string_v
   std::string_view literal = part.text;
   bool is_literal = part.kind == TemplatePart::Kind::text;
   if (!is_literal) {
-    const auto known = fixed.find(part.text);
+    const auto known = std::ranges::find(fixed, part.text, &FixedValues::value_type::first);
     if (known != fixed.end()) {
       is_literal = true;
       literal = number = std::to_string(known->second);

@@ -19,15 +19,15 @@ struct PatternValue {
   Mark mark;  // of its object
   bool is_axis = false;
   Source source;
-  std::optional<MarkedExpression> expression;  // "expr": instead of `source`
-  bool reads_param = false;                    // "arg"
-  bool is_pointer = false;                     // "arg" without "type"
-  std::optional<uint8_t> dtype;                // index into kDtypes
+  BoxedExpression expression;    // "expr": instead of `source`
+  bool reads_param = false;      // "arg"
+  bool is_pointer = false;       // "arg" without "type"
+  std::optional<uint8_t> dtype;  // index into kDtypes
   Mark dtype_mark;
-  uint8_t kernel = 0;                     // in a rewrite: index of the kernel that has it
-  std::optional<MarkedExpression> bytes;  // size of the buffer at a rewrite's pointer
+  uint8_t kernel = 0;        // in a rewrite: index of the kernel that has it
+  BoxedExpression bytes;     // size of the buffer at a rewrite's pointer
   bool reaches_end = false;  // the buffer at a rewrite's pointer reaches to its allocation's end
-  std::optional<MarkedExpression> shift;  // of a pointer: bytes that are added to it
+  BoxedExpression shift;     // of a pointer: bytes that are added to it
   // "layout" of a pointer: length and stride (in elements) of each axis.
   std::optional<std::vector<std::pair<MarkedExpression, MarkedExpression>>> layout;
 
@@ -106,14 +106,13 @@ class PatternSpec : public Scope {
   std::optional<Meaning> find_meaning(std::string_view wanted) const;  // of values only
   std::vector<std::string_view> names() const override;
 
+  using FixedValues = std::vector<std::pair<std::string_view, int64_t>>;
   // True if the template can produce `definition_name`. `fixed`: the known values of keys; a key
   // with such a name must be exactly that integer.
-  bool can_name(std::string_view definition_name,
-                const std::map<std::string, int64_t, std::less<>>& fixed) const;
+  bool can_name(std::string_view definition_name, const FixedValues& fixed) const;
   // True if that name can be read with several values of a key, none of which is `fixed`:
   // "h{a}{b}" produces "h123" for 1 and 23, and for 12 and 3.
-  bool is_ambiguous(std::string_view definition_name,
-                    const std::map<std::string, int64_t, std::less<>>& fixed) const;
+  bool is_ambiguous(std::string_view definition_name, const FixedValues& fixed) const;
   // Returns the literal text before the first key or capture.
   std::string_view name_prefix() const;
 };

@@ -41,16 +41,17 @@ void read_params(JsonValue params, MatchSpec* out, Diagnostics* diagnostics) {
 
 }  // namespace
 
-MatchSpec read_match(JsonValue match, const std::string& what, Diagnostics* diagnostics) {
+MatchSpec read_match(JsonValue match, const What& what, KnownTexts* known,
+                     Diagnostics* diagnostics) {
   MatchSpec out;
   out.mark = match.mark();
   if (!expect_kind(match, JsonKind::object, what, diagnostics)) return out;
   accept_only(match, {"symbol", "params", "image"}, what, diagnostics);
   const JsonValue symbol = require_member(match, "symbol", what, diagnostics);
   if (const auto text = read_text(symbol, "\"symbol\"", diagnostics)) {
-    auto parsed = SymbolPattern::parse(text->text);
+    auto parsed = known->symbol(text->text);
     if (parsed) {
-      out.symbol = std::make_shared<SymbolPattern>(std::move(*parsed));
+      out.symbol = std::move(*parsed);
     } else {
       diagnostics->add(Rule::bad_symbol, text->at(parsed.error().offset), parsed.error().message);
     }

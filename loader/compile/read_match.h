@@ -1,8 +1,7 @@
 // Reads "match", or one kernel of a rewrite's "match": which kernel a pattern is for.
 #pragma once
 
-#include "loader/compile/symbol_match.h"
-#include "loader/read/fields.h"
+#include "loader/compile/marked_expression.h"
 
 namespace fibshim {
 
@@ -18,6 +17,7 @@ struct MatchSpec {
 inline constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound for all parameters of one kernel
 
 // `what` names the object in messages. Faulty parts are reported and left out.
-MatchSpec read_match(JsonValue match, const std::string& what, Diagnostics* diagnostics);
+MatchSpec read_match(JsonValue match, const What& what, KnownTexts* known,
+                     Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -1,6 +1,7 @@
 #include "loader/compile/read_pattern.h"
 
 #include <algorithm>
+#include <bitset>
 #include <set>
 
 #include "loader/compile/read_pointer.h"
@@ -27,12 +28,12 @@ struct DimensionName {
 constexpr DimensionName kDimensions[] = {
     {"grid", kGridX}, {"block", kBlockX}, {"cluster", kClusterX}};
 
-constexpr const char* kValueSources[] = {"arg",        "grid",    "block", "cluster",
-                                         "shared_mem", "capture", "value", "expr"};
+constexpr std::string_view kValueSources[] = {"arg",        "grid",    "block", "cluster",
+                                              "shared_mem", "capture", "value", "expr"};
 
 class PatternReader {
  public:
-  PatternReader(JsonValue root, Diagnostics* diagnostics, KnownExpressions* known)
+  PatternReader(JsonValue root, Diagnostics* diagnostics, KnownTexts* known)
       : root_(root),
         diagnostics_(diagnostics),
         known_(known),
@@ -84,8 +85,10 @@ class PatternReader {
   void read_match() {
     const JsonValue match = require_member(root_, "match", "the pattern", diagnostics_);
     if (!match) return;
-    if (match.kind() == JsonKind::array) return read_members(match, pattern_.get(), diagnostics_);
-    MatchSpec own = fibshim::read_match(match, "\"match\"", diagnostics_);
+    if (match.kind() == JsonKind::array) {
+      return read_members(match, pattern_.get(), known_, diagnostics_);
+    }
+    MatchSpec own = fibshim::read_match(match, "\"match\"", known_, diagnostics_);
     pattern_->symbol = std::move(own.symbol);
     pattern_->has_params = own.has_params;
     pattern_->params = std::move(own.params);
@@ -94,13 +97,15 @@ class PatternReader {
 
   void read_values(const char* key, bool is_axis) {
     const JsonValue values = root_.find(key);
-    if (!expect_kind(values, JsonKind::object, in_quotes(key), diagnostics_) ||
-        !check_entry_count(values, in_quotes(key), diagnostics_)) {
+    if (!expect_kind(values, JsonKind::object, {"", key}, diagnostics_) ||
+        !check_entry_count(values, {"", key}, diagnostics_)) {
       return;
     }
+    pattern_->values.reserve(pattern_->values.size() + values.size());
     for (const JsonValue::Member& member : values.members()) {
-      const std::string kind = is_axis ? "axis" : "argument";
-      if (!check_identifier(member.key, member.key_mark, "the name of an " + kind, diagnostics_)) {
+      if (!check_identifier(member.key, member.key_mark,
+                            is_axis ? "the name of an axis" : "the name of an argument",
+                            diagnostics_)) {
         continue;
       }
       if (pattern_->find_value(member.key) != nullptr) {
@@ -111,7 +116,7 @@ class PatternReader {
         }
         continue;
       }
-      const std::string what = kind + " " + in_quotes(member.key);
+      const What what(is_axis ? "axis " : "argument ", member.key);
       PatternValue value;
       value.name = member.key;
       value.is_axis = is_axis;
@@ -129,18 +134,29 @@ class PatternReader {
     return keys;
   }
 
-  void read_value(JsonValue object, const std::string& what, PatternValue* value) {
+  // In the order of kValueSources.
+  static std::vector<std::string_view> sources_in(JsonValue object) {
+    std::bitset<std::size(kValueSources) + 1> found;
+    for (const JsonValue::Member& member : object.members()) {
+      found.set(static_cast<size_t>(std::ranges::find(kValueSources, member.key) - kValueSources));
+    }
+    std::vector<std::string_view> given;
+    for (size_t i = 0; i < std::size(kValueSources); ++i) {
+      if (found[i]) given.push_back(kValueSources[i]);
+    }
+    return given;
+  }
+
+  void read_value(JsonValue object, const What& what, PatternValue* value) {
     value->mark = object.mark();
     if (!expect_kind(object, JsonKind::object, what, diagnostics_)) return;
     static const std::vector<std::string_view> of_axis = value_keys(true),
                                                others = value_keys(false);
     accept_only(object, value->is_axis ? of_axis : others, what, diagnostics_);
-    if (!read_value_of_rewrite(object, what, is_rewrite_, *pattern_, value, diagnostics_)) return;
+    if (!read_value_of_rewrite(object, what, is_rewrite_, *pattern_, value, known_, diagnostics_))
+      return;
 
-    std::vector<std::string_view> given;
-    for (const char* source : kValueSources) {
-      if (object.find(source)) given.push_back(source);
-    }
+    const std::vector<std::string_view> given = sources_in(object);
     if (given.size() != 1) {
       error(Rule::value_source, object.mark(),
             what + (given.empty() ? " has no value" : " has " + list_words(given)) +
@@ -150,7 +166,8 @@ class PatternReader {
     }
     const std::string_view source = given[0];
     const JsonValue from = object.find(source);
-    const std::string where = in_quotes(source) + " of " + what;
+    const What of = " of " + what;
+    const What where("", source, &of);
     if (source != "arg") {
       for (const std::string_view key : {"type", "dtype", "offset", "layout", "shift"}) {
         const bool is_literal_type = source == "value" && key == "type";
@@ -176,15 +193,15 @@ class PatternReader {
     } else if (source == "value") {
       read_literal(object, from, where, what, value);
     } else if (source == "expr") {
-      value->expression = read_expression(from, false, where, diagnostics_, known_);
+      value->expression = boxed(read_expression(from, false, where, diagnostics_, known_));
     } else {
       read_dimension(source, from, where, value);
     }
   }
 
   // Without "type" the number's spelling decides whether it is an integer; "type" makes 1 a float.
-  void read_literal(JsonValue object, JsonValue from, const std::string& where,
-                    const std::string& what, PatternValue* value) {
+  void read_literal(JsonValue object, JsonValue from, const What& where, const What& what,
+                    PatternValue* value) {
     const ValueType untyped = value->source.type;
     const JsonValue type = object.find("type");
     if (type && !read_type(type, what, value)) return;
@@ -206,7 +223,7 @@ class PatternReader {
     }
   }
 
-  void read_dimension(std::string_view key, JsonValue from, const std::string& where,
+  void read_dimension(std::string_view key, JsonValue from, const What& where,
                       PatternValue* value) {
     if (!expect_kind(from, JsonKind::string, where, diagnostics_)) return;
     const std::string_view axis = from.string();
@@ -231,13 +248,13 @@ class PatternReader {
         .kind = Source::Kind::param, .type = ValueType::uint32, .index = static_cast<uint16_t>(at)};
   }
 
-  void read_param(JsonValue object, JsonValue arg, const std::string& what, PatternValue* value) {
+  void read_param(JsonValue object, JsonValue arg, const What& what, PatternValue* value) {
     value->reads_param = true;
     value->source.kind = Source::Kind::param;
     const JsonValue type = object.find("type");
     const JsonValue dtype = object.find("dtype");
     const JsonValue offset = object.find("offset");
-    read_pointer_keys(object, what, value, diagnostics_);
+    read_pointer_keys(object, what, value, known_, diagnostics_);
     if (dtype && !value->is_axis) {
       value->dtype = read_dtype(dtype, "\"dtype\" of " + what, diagnostics_);
       value->dtype_mark = dtype.mark();
@@ -294,7 +311,7 @@ class PatternReader {
     }
   }
 
-  bool read_type(JsonValue type, const std::string& what, PatternValue* value) {
+  bool read_type(JsonValue type, const What& what, PatternValue* value) {
     if (!expect_kind(type, JsonKind::string, "\"type\" of " + what, diagnostics_)) return false;
     const auto known = std::ranges::find(kTypeNames, type.string(), &TypeName::name);
     if (known != std::end(kTypeNames) && !(value->is_axis && is_floating(known->type))) {
@@ -460,7 +477,7 @@ class PatternReader {
 
   void note_loose_scalars() {
     std::set<std::string_view> used;  // for axes and shifts
-    const auto use = [&](const std::optional<MarkedExpression>& by) {
+    const auto use = [&](const BoxedExpression& by) {
       if (by) used.insert(by->expression.names().begin(), by->expression.names().end());
     };
     for (const PatternValue& value : pattern_->values) {
@@ -548,7 +565,7 @@ class PatternReader {
 
   JsonValue root_;
   Diagnostics* diagnostics_;
-  KnownExpressions* known_;
+  KnownTexts* known_;
   std::unique_ptr<PatternSpec> pattern_;
   bool is_rewrite_ = false;
   std::vector<size_t> template_offsets_;  // one per name in the template
@@ -557,8 +574,9 @@ class PatternReader {
 }  // namespace
 
 std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics,
-                                          KnownExpressions* known) {
-  return PatternReader(root, diagnostics, known).read();
+                                          KnownTexts* known) {
+  KnownTexts own;
+  return PatternReader(root, diagnostics, known != nullptr ? known : &own).read();
 }
 
 }  // namespace fibshim

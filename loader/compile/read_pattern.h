@@ -6,8 +6,8 @@
 namespace fibshim {
 
 // Returns null if the pattern is too faulty to be used at all; diagnostics say why. `known`: null if
-// no expressions are known. Runs on any thread.
+// no texts are known. Runs on any thread.
 std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics,
-                                          KnownExpressions* known = nullptr);
+                                          KnownTexts* known = nullptr);
 
 }  // namespace fibshim

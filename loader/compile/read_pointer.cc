@@ -3,25 +3,26 @@
 namespace fibshim {
 namespace {
 
-void read_layout(JsonValue layout, const std::string& what, PatternValue* value,
+void read_layout(JsonValue layout, const What& what, PatternValue* value, KnownTexts* known,
                  Diagnostics* diagnostics) {
-  const std::string where = "\"layout\" of " + what;
+  const What where = "\"layout\" of " + what;
   if (!layout || !expect_kind(layout, JsonKind::array, where, diagnostics)) return;
-  if (layout.elements().size() > kMaxTensorAxes) {
+  if (layout.size() > kMaxTensorAxes) {
     return diagnostics->add(Rule::limit, layout.mark(),
                             where + " has more than " + std::to_string(kMaxTensorAxes) + " axes");
   }
   value->layout.emplace();
   for (const JsonValue axis : layout.elements()) {
     if (!expect_kind(axis, JsonKind::array, "an axis in " + where, diagnostics)) continue;
-    if (axis.elements().size() != 2) {
+    const std::vector<JsonValue> pair = axis.elements();
+    if (pair.size() != 2) {
       diagnostics->add(Rule::bad_value, axis.mark(),
                        "an axis in " + where + " is its length and its stride in elements",
                        "write [\"rows\", \"row_stride\"]");
       continue;
     }
-    auto count = read_expression(axis.elements()[0], true, "a length in " + where, diagnostics);
-    auto stride = read_expression(axis.elements()[1], true, "a stride in " + where, diagnostics);
+    auto count = read_expression(pair[0], true, "a length in " + where, diagnostics, known);
+    auto stride = read_expression(pair[1], true, "a stride in " + where, diagnostics, known);
     if (count && stride) value->layout->emplace_back(std::move(*count), std::move(*stride));
   }
 }
@@ -46,10 +47,11 @@ void check_expression(const MarkedExpression& expression, const std::string& who
 
 }  // namespace
 
-void read_pointer_keys(JsonValue object, const std::string& what, PatternValue* value,
+void read_pointer_keys(JsonValue object, const What& what, PatternValue* value, KnownTexts* known,
                        Diagnostics* diagnostics) {
-  read_layout(object.find("layout"), what, value, diagnostics);
-  value->shift = read_expression(object.find("shift"), true, "\"shift\" of " + what, diagnostics);
+  read_layout(object.find("layout"), what, value, known, diagnostics);
+  value->shift = boxed(
+      read_expression(object.find("shift"), true, "\"shift\" of " + what, diagnostics, known));
 }
 
 std::vector<const MarkedExpression*> pointer_expressions(const PatternValue& value) {

@@ -6,7 +6,7 @@
 namespace fibshim {
 
 // Reads both keys of an argument, which messages call `what`.
-void read_pointer_keys(JsonValue object, const std::string& what, PatternValue* value,
+void read_pointer_keys(JsonValue object, const What& what, PatternValue* value, KnownTexts* known,
                        Diagnostics* diagnostics);
 
 // The expressions that they have.

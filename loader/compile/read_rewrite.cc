@@ -25,12 +25,12 @@ std::string_view same_value(const PatternSpec& pattern, std::string_view name) {
 }
 
 // Returns false after reporting it if another pattern has a key that only a rewrite may have.
-bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
-                const std::string& what, bool is_rewrite, Diagnostics* diagnostics) {
+bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys, const What& what,
+                bool is_rewrite, Diagnostics* diagnostics) {
   for (const std::string_view key : keys) {
     if (is_rewrite || !object.find(key)) continue;
     diagnostics->add(Rule::bad_rewrite, object.find(key).mark(),
-                     in_quotes(key) + " of " + what + " is for rewrite patterns",
+                     in_quotes(key) + " of " + what.words() + " is for rewrite patterns",
                      "a rewrite's \"match\" is a list of kernels");
     return false;
   }
@@ -91,7 +91,8 @@ bool is_one_buffer(const PatternSpec& pattern, const std::string& one, const std
   return same_value(pattern, one) == same_value(pattern, other);
 }
 
-void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics) {
+void read_members(JsonValue match, PatternSpec* pattern, KnownTexts* known,
+                  Diagnostics* diagnostics) {
   const std::vector<JsonValue> kernels = match.elements();
   if (kernels.size() < 2 || kernels.size() > kMaxRewriteKernels) {
     diagnostics->add(Rule::bad_rewrite, match.mark(),
@@ -103,7 +104,7 @@ void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostic
   std::vector<uint16_t>& params = pattern->params;
   for (const JsonValue kernel : kernels) {
     const std::string what = "kernel " + std::to_string(pattern->members.size()) + " of \"match\"";
-    MemberSpec member{read_match(kernel, what, diagnostics)};
+    MemberSpec member{read_match(kernel, what, known, diagnostics)};
     member.first_param = static_cast<uint16_t>(params.size());
     if (!member.has_params && kernel.kind() == JsonKind::object) {
       diagnostics->add(Rule::bad_rewrite, kernel.mark(), what + " has no \"params\"",
@@ -121,8 +122,8 @@ void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostic
                        std::to_string(kMaxParams) + " are accepted");
 }
 
-bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_rewrite,
-                           const PatternSpec& pattern, PatternValue* value,
+bool read_value_of_rewrite(JsonValue object, const What& what, bool is_rewrite,
+                           const PatternSpec& pattern, PatternValue* value, KnownTexts* known,
                            Diagnostics* diagnostics) {
   if (!check_keys(object, {"kernel", "bytes"}, what, is_rewrite, diagnostics)) return false;
   const JsonValue kernel = object.find("kernel");
@@ -140,7 +141,7 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_re
   }
   value->reaches_end = bytes && bytes.kind() == JsonKind::string && bytes.string() == kToTheEnd;
   if (bytes && !value->reaches_end) {
-    value->bytes = read_expression(bytes, true, "\"bytes\" of " + what, diagnostics);
+    value->bytes = boxed(read_expression(bytes, true, "\"bytes\" of " + what, diagnostics, known));
   }
   if (is_rewrite && capture) {
     diagnostics->add(Rule::bad_rewrite, capture.mark(),

@@ -8,12 +8,13 @@ namespace fibshim {
 
 // Reads a "match" with several kernels. Their parameters, one kernel after the other, become the
 // pattern's.
-void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics);
+void read_members(JsonValue match, PatternSpec* pattern, KnownTexts* known,
+                  Diagnostics* diagnostics);
 
 // Reads "kernel" and "bytes" of an axis or argument, which only a rewrite has. Returns false after
 // reporting it if the pattern is no rewrite or the kernel is unknown.
-bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_rewrite,
-                           const PatternSpec& pattern, PatternValue* value,
+bool read_value_of_rewrite(JsonValue object, const What& what, bool is_rewrite,
+                           const PatternSpec& pattern, PatternValue* value, KnownTexts* known,
                            Diagnostics* diagnostics);
 
 // True if `where` requires that the two names have the same value.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 
 #include "loader/compile/fast_form.h"
 #include "loader/compile/launch_inputs.h"
@@ -50,7 +51,8 @@ class BlobBuilder {
 
   BlobBuilder() { (void)room(sizeof(Snapshot)); }
 
-  // `bytes`: a guess of what follows, which spares most folders a reallocation.
+  // `bytes`: a generous guess of what follows, which spares most folders a reallocation. What is
+  // not used is never touched.
   void expect(size_t bytes) {
     if (bytes > capacity_ - size_) grow(bytes);
   }
@@ -75,15 +77,20 @@ class BlobBuilder {
     return at;
   }
 
-  Program program(const std::vector<Step>& steps) {
+  Program program(std::span<const Step> steps) {
     if (steps.empty()) return {0, 0};
-    const std::string_view key(reinterpret_cast<const char*>(steps.data()),
-                               steps.size() * sizeof(Step));
+    const std::string_view key(reinterpret_cast<const char*>(steps.data()), steps.size_bytes());
     const auto known = programs_.find(key);
-    if (known != programs_.end()) return {known->second, static_cast<uint32_t>(steps.size())};
-    const Program program = array(steps);
+    const auto count = static_cast<uint32_t>(steps.size());
+    if (known != programs_.end()) return {known->second, count};
+    const Program program = {append(steps.data(), steps.size_bytes()), count};
     programs_.emplace(key, program.at);
     return program;
+  }
+
+  Program clauses(const std::vector<Step>& steps) {
+    if (are_sorted_clauses(steps)) return program(steps);
+    return program(sort_clauses(steps));
   }
 
   // Makes room for `count` items, which put() fills in.
@@ -227,7 +234,7 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
     name.push_back(entry);
   }
   pattern.name = blob->array(name);
-  pattern.where = blob->program(sort_clauses(spec.where_steps));
+  pattern.where = blob->clauses(spec.where_steps);
   pattern.fast_key = make_fast_key(spec);
   pattern.has_whole_checks = add_fast_checks(spec.where_clauses, &pattern.fast_checks);
   return pattern;
@@ -279,22 +286,29 @@ Array<ArgumentMap> add_arguments(const std::vector<ArgumentSpec>& specs, BlobBui
 }
 
 void add_tensors(const TensorSpecs& specs, BlobBuilder* blob, Binding* binding) {
+  const auto program = [&](const TensorSpecs::Steps& steps) {
+    return blob->program(std::span(specs.steps).subspan(steps.first, steps.second));
+  };
   std::vector<TensorUse> tensors;
+  tensors.reserve(specs.tensors.size());
+  std::vector<TensorAxis> tensor_axes;
+  auto axis = specs.axes.begin();
   for (const TensorSpec& tensor : specs.tensors) {
     auto& entry = tensors.emplace_back(zeroed<TensorUse>());
     entry = tensor;
     entry.name = blob->text(tensor.name_text);
     entry.shift = blob->program(tensor.shift_steps);
-    std::vector<TensorAxis> tensor_axes;
-    for (const auto& [count, stride] : tensor.axis_steps) {
-      tensor_axes.push_back({blob->program(count), blob->program(stride)});
+    tensor_axes.clear();
+    for (size_t i = 0; i < tensor.axis_count; ++i, ++axis) {
+      tensor_axes.push_back({program(axis->first), program(axis->second)});
     }
     entry.axes = blob->array(tensor_axes);
   }
   binding->tensors = blob->array(tensors);
   std::vector<NamedAxis> axes;
+  axes.reserve(specs.variable_axes.size());
   for (const auto& [name, steps] : specs.variable_axes) {
-    axes.push_back({blob->text(name), blob->program(steps)});
+    axes.push_back({blob->text(name), program(steps)});
   }
   binding->axes = blob->array(axes);
 }
@@ -328,8 +342,8 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, const Ma
   binding.workspace = blob->program(spec.workspace);
   binding.where = last.spec != nullptr && spec.where == last.spec->where
                       ? last.binding.where
-                      : blob->program(sort_clauses(spec.where.items()));
-  binding.when = blob->program(sort_clauses(spec.when));
+                      : blob->clauses(spec.where.items());
+  binding.when = blob->clauses(spec.when);
   binding.range = make_fast_range(spec);
   binding.fast =
       make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
@@ -387,7 +401,7 @@ void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions)
 
 Result<SnapshotPtr> build_snapshot(const FolderModel& model, const BindModel& bind) {
   BlobBuilder blob;
-  blob.expect(4096 + 512 * model.solutions.size());
+  blob.expect(4096 + 1024 * model.solutions.size());
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
@@ -416,7 +430,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model, const BindModel& bi
   uint32_t made = 0;
   const auto add_bindings = [&](size_t end) {
     if (made == 0) {
-      blob.expect(sizeof(Snapshot) + 512 * model.bindings.size());
+      blob.expect(sizeof(Snapshot) + 4 * sizeof(Binding) * model.bindings.size());
       head.bindings = blob.array_of<Binding>(model.bindings.size());
     }
     for (; made < end && !blob.is_too_large(); ++made) {

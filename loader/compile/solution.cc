@@ -20,7 +20,7 @@ bool ends_with(std::string_view text, std::string_view suffix) {
 
 class SolutionReader {
  public:
-  SolutionReader(JsonValue root, const std::string& relative, KnownExpressions* known,
+  SolutionReader(JsonValue root, const std::string& relative, KnownTexts* known,
                  Diagnostics* diagnostics)
       : root_(root), known_(known), diagnostics_(diagnostics) {
     solution_.relative = relative;
@@ -30,11 +30,11 @@ class SolutionReader {
   std::optional<SolutionSpec> read() {
     if (!expect_kind(root_, JsonKind::object, "a solution", diagnostics_)) return std::nullopt;
     const uint32_t errors_before = diagnostics_->error_count();
-    const std::string what = "the solution";
-    const auto name =
+    const What what = "the solution";
+    auto name =
         read_name(require_member(root_, "name", what, diagnostics_), "\"name\"", diagnostics_);
-    const auto definition = read_name(require_member(root_, "definition", what, diagnostics_),
-                                      "\"definition\"", diagnostics_);
+    auto definition = read_name(require_member(root_, "definition", what, diagnostics_),
+                                "\"definition\"", diagnostics_);
     const JsonValue launch = require_member(root_, "launch", what, diagnostics_);
     if (expect_kind(launch, JsonKind::object, "\"launch\"", diagnostics_)) read_launch(launch);
     read_judged_arguments(root_.find("verify"));
@@ -43,8 +43,8 @@ class SolutionReader {
       solution_.author = author.string();
     }
     if (!name || !definition) return std::nullopt;
-    solution_.name = *name;
-    solution_.definition = *definition;
+    solution_.name = std::move(*name);
+    solution_.definition = std::move(*definition);
     solution_.is_complete = diagnostics_->error_count() == errors_before;
     return std::move(solution_);
   }
@@ -83,15 +83,15 @@ class SolutionReader {
   }
 
   void read_launch(JsonValue launch) {
-    const std::string what = "\"launch\"";
+    const What what = "\"launch\"";
     solution_.launch_mark = launch.mark();
     accept_only(launch,
                 {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where",
                  "when", "benefit", "workspace", "pdl", "reads_before_wait", "batch_invariant"},
                 what, diagnostics_);
-    if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
-                                      "\"kernel\"", diagnostics_)) {
-      solution_.kernel = *kernel;
+    if (auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_), "\"kernel\"",
+                                diagnostics_)) {
+      solution_.kernel = std::move(*kernel);
     }
     read_images(require_member(launch, "images", what, diagnostics_));
 
@@ -172,7 +172,7 @@ class SolutionReader {
   }
 
   void read_dim3(JsonValue value, const char* key, uint32_t first) {
-    if (!expect_kind(value, JsonKind::array, in_quotes(key), diagnostics_)) return;
+    if (!expect_kind(value, JsonKind::array, {"", key}, diagnostics_)) return;
     const std::vector<JsonValue> elements = value.elements();
     if (elements.size() != 3) {
       error(Rule::bad_value, value.mark(),
@@ -180,7 +180,7 @@ class SolutionReader {
                 " entries; it takes [x, y, z]");
       return;
     }
-    const std::string what = "an entry of " + in_quotes(key);
+    const What what("an entry of ", key);
     for (uint32_t i = 0; i < 3; ++i) {
       auto entry = read_expression(elements[i], true, what, diagnostics_, known_);
       if (entry) solution_.geometry[first + i] = std::move(*entry);
@@ -197,6 +197,7 @@ class SolutionReader {
                 std::to_string(kMaxParams) + " are accepted");
       return;
     }
+    solution_.arguments.reserve(elements.size());
     for (const JsonValue element : elements) {
       if (auto name = read_name(element, "an entry of \"arguments\"", diagnostics_)) {
         solution_.arguments.push_back(std::move(*name));
@@ -210,20 +211,21 @@ class SolutionReader {
       return;
     }
     if (images.size() == 0) error(Rule::bad_value, images.mark(), "\"images\" is empty");
+    solution_.images.reserve(images.size());
     for (const JsonValue element : images.elements()) read_image(element);
   }
 
   void read_image(JsonValue value) {
-    const std::string what = "an entry of \"images\"";
+    const What what = "an entry of \"images\"";
     if (!expect_kind(value, JsonKind::object, what, diagnostics_)) return;
     accept_only(value, {"path", "sha256"}, what, diagnostics_);
-    const auto path =
+    auto path =
         read_text(require_member(value, "path", what, diagnostics_), "\"path\"", diagnostics_);
     const JsonValue hash = require_member(value, "sha256", what, diagnostics_);
     const auto hex = read_text(hash, "\"sha256\"", diagnostics_);
     if (!path || !hex) return;
     SolutionImage image;
-    image.path = *path;
+    image.path = std::move(*path);
     const auto parsed = parse_sha256(hex->text);
     if (!parsed) {
       error(Rule::bad_value, hash.mark(), "\"sha256\" must be 64 hexadecimal digits");
@@ -234,7 +236,8 @@ class SolutionReader {
     if (!resolve_path(&image)) return;
     for (const SolutionImage& other : solution_.images) {
       if (other.relative == image.relative) {
-        error(Rule::duplicate_image, path->mark, in_quotes(path->text) + " is twice in \"images\"");
+        error(Rule::duplicate_image, image.path.mark,
+              in_quotes(image.path.text) + " is twice in \"images\"");
         return;
       }
     }
@@ -281,7 +284,7 @@ class SolutionReader {
   }
 
   JsonValue root_;
-  KnownExpressions* known_;
+  KnownTexts* known_;
   Diagnostics* diagnostics_;
   SolutionSpec solution_;
 };
@@ -289,7 +292,7 @@ class SolutionReader {
 }  // namespace
 
 std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
-                                          KnownExpressions* known, Diagnostics* diagnostics) {
+                                          KnownTexts* known, Diagnostics* diagnostics) {
   return SolutionReader(root, relative, known, diagnostics).read();
 }
 

@@ -104,9 +104,9 @@ inline bool is_supplied_by_shim(const SolutionSpec& solution, std::string_view n
   return name == kNextMayBegin || (solution.workspace && name == kWorkspace);
 }
 
-// `relative`: the file's path below the root. `known`: the expressions of other solutions. Returns
+// `relative`: the file's path below the root. `known`: the texts of other solutions. Returns
 // nothing if the names could not be read.
 std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
-                                          KnownExpressions* known, Diagnostics* diagnostics);
+                                          KnownTexts* known, Diagnostics* diagnostics);
 
 }  // namespace fibshim

@@ -7,8 +7,7 @@
 namespace fibshim {
 namespace {
 
-ElementKind element_of(uint8_t dtype) {
-  const std::string_view name = kDtypes[dtype].name;
+constexpr ElementKind element_named(std::string_view name) {
   if (name == "bool") return ElementKind::uint8;
   for (size_t i = 1; i < std::size(kElements); ++i) {
     if (name == kElements[i].dtype) return static_cast<ElementKind>(i);
@@ -16,24 +15,40 @@ ElementKind element_of(uint8_t dtype) {
   return ElementKind::unknown;
 }
 
+// Of each dtype.
+constexpr auto kElementOf = [] {
+  std::array<ElementKind, std::size(kDtypes)> kinds{};
+  std::ranges::transform(kDtypes, kinds.begin(), element_named, &DtypeInfo::name);
+  return kinds;
+}();
+
 class TensorBinder {
  public:
-  TensorBinder(const PatternSpec& pattern, const Definition& definition, const Scope& scope)
-      : pattern_(pattern), definition_(definition), scope_(scope) {}
+  TensorBinder(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
+               KnownClauses* known, TensorSpecs* specs)
+      : pattern_(pattern), definition_(definition), scope_(scope), known_(known), specs_(specs) {}
 
-  TensorSpec bind(const PatternValue& value) const {
+  void bind(const PatternValue& value) {
     TensorSpec tensor{};
+    const size_t axes = specs_->axes.size();
     tensor.name_text = value.name;
     tensor.param = value.source.index;
     tensor.offset = value.source.offset;
     tensor.shift_steps = shift_steps(value, pattern_);
-    tensor.element = element_of(*value.dtype);
+    tensor.element = kElementOf[*value.dtype];
     tensor.is_written = is_written(value.name);
     tensor.may_vary = is_in_any_order(value.name);
     tensor.has_extent = tensor.element != ElementKind::unknown &&
-                        (value.layout ? add_layout(value, &tensor) : add_shape(value, &tensor));
-    if (tensor.has_extent == 0) tensor.axis_steps.clear();
-    return tensor;
+                        (value.layout ? add_layout(value) : add_shape(value));
+    if (tensor.has_extent == 0) specs_->axes.resize(axes);
+    tensor.axis_count = specs_->axes.size() - axes;
+    specs_->tensors.push_back(std::move(tensor));
+  }
+
+  void bind(const DefinitionAxis& axis) {
+    const auto name = known_->parse(axis.name);
+    const auto steps = name ? append(*name, false) : std::nullopt;
+    if (steps) specs_->variable_axes.emplace_back(axis.name, *steps);
   }
 
  private:
@@ -53,30 +68,37 @@ class TensorBinder {
     });
   }
 
-  bool add_axis(const Expression& count, const Expression& stride, TensorSpec* tensor) const {
-    auto length = compile_value(count, scope_);
-    auto step = compile_value(stride, scope_);
-    if (!length || !step) return false;
-    tensor->axis_steps.emplace_back(std::move(length->steps), std::move(step->steps));
-    return true;
+  std::optional<TensorSpecs::Steps> append(const Expression& value, bool may_float) {
+    const size_t begin = specs_->steps.size();
+    const auto facts = append_value(value, scope_, &specs_->steps);
+    if (!facts || (facts->is_floating && !may_float)) return std::nullopt;
+    return TensorSpecs::Steps(begin, specs_->steps.size() - begin);
   }
 
-  bool add_layout(const PatternValue& value, TensorSpec* tensor) const {
+  bool add_axis(const Expression& count, const Expression& stride) {
+    const auto length = append(count, true);
+    const auto step = append(stride, true);
+    if (length && step) specs_->axes.emplace_back(*length, *step);
+    return length && step;
+  }
+
+  bool add_layout(const PatternValue& value) {
     return std::ranges::all_of(*value.layout, [&](const auto& axis) {
-      return add_axis(axis.first.expression, axis.second.expression, tensor);
+      return add_axis(axis.first.expression, axis.second.expression);
     });
   }
 
   // Without a layout it is as dense as the definition has it. Where the launch has strides that nothing pins, nobody
   // knows.
-  bool add_shape(const PatternValue& value, TensorSpec* tensor) const {
+  bool add_shape(const PatternValue& value) {
     const DefinitionArgument* const argument = definition_.find_argument(value.name);
     if (argument == nullptr || argument->is_scalar) return false;
     if (argument->shape.size() > 1 && has_stride()) return false;
     std::string product = "1";
     for (const std::string& axis : argument->shape) product += " * " + axis;
-    const auto count = Expression::parse(product);
-    return count && add_axis(*count, Expression::constant(1), tensor);
+    static const Expression one = Expression::constant(1);
+    const auto count = known_->parse(product);
+    return count && add_axis(*count, one);
   }
 
   bool has_stride() const {
@@ -91,6 +113,8 @@ class TensorBinder {
   const PatternSpec& pattern_;
   const Definition& definition_;
   const Scope& scope_;
+  KnownClauses* known_;
+  TensorSpecs* specs_;
 };
 
 }  // namespace
@@ -103,7 +127,7 @@ bool may_all_vary(const Definition& definition) {
   if (std::ranges::find(definition.tags, "order:any") != definition.tags.end()) return true;
   return definition.op_type.find("sampling") != std::string::npos &&
          std::ranges::any_of(definition.arguments, [](const DefinitionArgument& argument) {
-           const ElementKind element = element_of(argument.dtype);
+           const ElementKind element = kElementOf[argument.dtype];
            return argument.is_output && element != ElementKind::unknown &&
                   !kElements[static_cast<size_t>(element)].is_floating;
          });
@@ -112,25 +136,24 @@ bool may_all_vary(const Definition& definition) {
 }  // namespace
 
 std::shared_ptr<const TensorSpecs> bind_tensors(const PatternSpec& pattern,
-                                                const Definition& definition, const Scope& scope) {
+                                                const Definition& definition, const Scope& scope,
+                                                KnownClauses* known) {
   if (may_all_vary(definition)) return nullptr;
   const auto specs = std::make_shared<TensorSpecs>();
   specs->tensors.reserve(4);
-  const TensorBinder binder(pattern, definition, scope);
+  specs->steps.reserve(24);
+  specs->axes.reserve(8);
+  TensorBinder binder(pattern, definition, scope, known, specs.get());
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;
     // Nobody reads it but the originals, which write it themselves.
     if (has_name(pattern.dead, value.name)) continue;
     // Without room for all of them none is known.
     if (specs->tensors.size() == kMaxTensors) return nullptr;
-    specs->tensors.push_back(binder.bind(value));
+    binder.bind(value);
   }
   for (const DefinitionAxis& axis : definition.axes) {
-    const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));
-    if (!name || !*name) continue;
-    auto compiled = compile_value(**name, scope);
-    if (!compiled || compiled->is_floating) continue;
-    specs->variable_axes.emplace_back(axis.name, std::move(compiled->steps));
+    if (!axis.is_const) binder.bind(axis);
   }
   return specs;
 }

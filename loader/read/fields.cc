@@ -10,12 +10,17 @@ std::string in_quotes(std::string_view name) {
   return quoted.append(1, '"').append(name).append(1, '"');
 }
 
+std::string What::words() const {
+  std::string words(text_);
+  if (quoted_.data() != nullptr) words += in_quotes(quoted_);
+  return rest_ == nullptr ? words : words + rest_->words();
+}
+
 bool has_name(const std::vector<MarkedName>& names, std::string_view wanted) {
   return std::ranges::find(names, wanted, &MarkedName::name) != names.end();
 }
 
-bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
-                 Diagnostics* diagnostics) {
+bool expect_kind(JsonValue value, JsonKind kind, const What& what, Diagnostics* diagnostics) {
   if (!value) return false;
   if (value.kind() == kind) return true;
   diagnostics->add(
@@ -24,8 +29,7 @@ bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
   return false;
 }
 
-static bool check_count(JsonValue value, size_t most, const std::string& what,
-                        Diagnostics* diagnostics) {
+static bool check_count(JsonValue value, size_t most, const What& what, Diagnostics* diagnostics) {
   const size_t count = value.size();
   if (count <= most) return true;
   diagnostics->add(Rule::limit, value.mark(),
@@ -34,15 +38,15 @@ static bool check_count(JsonValue value, size_t most, const std::string& what,
   return false;
 }
 
-bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics) {
+bool check_entry_count(JsonValue value, const What& what, Diagnostics* diagnostics) {
   return check_count(value, kMaxEntries, what, diagnostics);
 }
 
-bool check_rank(JsonValue shape, const std::string& what, Diagnostics* diagnostics) {
+bool check_rank(JsonValue shape, const What& what, Diagnostics* diagnostics) {
   return check_count(shape, kMaxRank, what, diagnostics);
 }
 
-JsonValue require_member(JsonValue object, std::string_view key, const std::string& what,
+JsonValue require_member(JsonValue object, std::string_view key, const What& what,
                          Diagnostics* diagnostics) {
   const JsonValue value = object.find(key);
   if (!value) {
@@ -59,8 +63,9 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
   return value;
 }
 
-void accept_only(JsonValue object, const std::vector<std::string_view>& accepted,
-                 const std::string& what, Diagnostics* diagnostics) {
+void accept_only(JsonValue object, const std::vector<std::string_view>& accepted, const What& what,
+                 Diagnostics* diagnostics) {
+  if (object.has_only(accepted)) return;
   for (const JsonValue::Member& member : object.members()) {
     if (std::find(accepted.begin(), accepted.end(), member.key) != accepted.end()) continue;
     if (diagnostics->is_full()) {
@@ -72,14 +77,13 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
     if (!hint.empty()) meant = only_word(member.key, accepted);
     if (object.find(meant)) meant = {};  // the object has that key already
     diagnostics->add(Rule::unknown_key, member.key_mark,
-                     "unknown key " + in_quotes(member.key) + " in " + what + "; accepted are " +
-                         list_words(accepted),
+                     "unknown key " + in_quotes(member.key) + " in " + what.words() +
+                         "; accepted are " + list_words(accepted),
                      hint, meant);
   }
 }
 
-std::optional<MarkedText> read_text(JsonValue value, const std::string& what,
-                                    Diagnostics* diagnostics) {
+std::optional<MarkedText> read_text(JsonValue value, const What& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
   MarkedText text = value.marked_string();
   if (text.text.empty()) {
@@ -94,8 +98,7 @@ std::optional<MarkedText> read_text(JsonValue value, const std::string& what,
   return text;
 }
 
-bool check_name(std::string_view name, Mark mark, const std::string& what,
-                Diagnostics* diagnostics) {
+bool check_name(std::string_view name, Mark mark, const What& what, Diagnostics* diagnostics) {
   const char* fault = nullptr;
   if (name.empty()) {
     fault = " is empty";
@@ -111,14 +114,13 @@ bool check_name(std::string_view name, Mark mark, const std::string& what,
   return false;
 }
 
-std::optional<MarkedName> read_name(JsonValue value, const std::string& what,
-                                    Diagnostics* diagnostics) {
+std::optional<MarkedName> read_name(JsonValue value, const What& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
   if (!check_name(value.string(), value.mark(), what, diagnostics)) return std::nullopt;
   return MarkedName{std::string(value.string()), value.mark()};
 }
 
-bool check_identifier(std::string_view name, Mark mark, const std::string& what,
+bool check_identifier(std::string_view name, Mark mark, const What& what,
                       Diagnostics* diagnostics) {
   if (!check_name(name, mark, what, diagnostics)) return false;
   const auto is_word = [](char c) {
@@ -140,7 +142,7 @@ bool check_identifier(std::string_view name, Mark mark, const std::string& what,
 }
 
 std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t highest,
-                                    const std::string& what, Diagnostics* diagnostics) {
+                                    const What& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::integer, what, diagnostics)) return std::nullopt;
   if (value.integer() < lowest || value.integer() > highest) {
     diagnostics->add(Rule::bad_value, value.mark(),
@@ -151,8 +153,7 @@ std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t hig
   return value.integer();
 }
 
-std::optional<bool> read_boolean(JsonValue value, const std::string& what,
-                                 Diagnostics* diagnostics) {
+std::optional<bool> read_boolean(JsonValue value, const What& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::boolean, what, diagnostics)) return std::nullopt;
   return value.boolean();
 }

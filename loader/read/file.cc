@@ -51,7 +51,9 @@ Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes,
   // asked for: a read that returns exactly the size has reached the end.
   FileContent content{std::move(buffer), stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
-  bytes.resize(static_cast<size_t>(status.st_size) + 1);
+  const auto size = static_cast<size_t>(status.st_size);
+  if (bytes.capacity() <= size) bytes.clear();  // rather than copy what is overwritten
+  bytes.resize(size + 1);
   size_t filled = 0;
   while (true) {
     const ssize_t got = read(file.get(), bytes.data() + filled, bytes.size() - filled);
@@ -61,7 +63,7 @@ Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes,
     }
     if (got == 0) break;
     filled += static_cast<size_t>(got);
-    if (filled == static_cast<size_t>(status.st_size)) break;
+    if (filled == size) break;
     if (filled > max_bytes) return too_large();
     if (filled == bytes.size()) bytes.resize(bytes.size() * 2);
   }

@@ -92,14 +92,11 @@ class JsonReader {
   }
 
   bool add(JsonKind kind) {
-    Node node{};
-    node.kind = kind;
-    node.end = static_cast<uint32_t>(document_->nodes_.size() + 1);
-    node.line = line_;
-    node.column = static_cast<uint32_t>(at_ - line_begin_) - continuation_bytes_ + 1;
-    node.source = static_cast<uint32_t>(at_ - begin_);
-    document_->nodes_.push_back(node);
-    if (document_->nodes_.size() <= kMaxJsonNodes) return true;
+    const auto end = static_cast<uint32_t>(document_->nodes_.size() + 1);
+    const auto column = static_cast<uint32_t>(at_ - line_begin_) - continuation_bytes_ + 1;
+    const auto source = static_cast<uint32_t>(at_ - begin_);
+    document_->nodes_.push_back({kind, false, false, end, line_, column, source, {}});
+    if (end <= kMaxJsonNodes) return true;
     excess_ = "more than " + std::to_string(kMaxJsonNodes) + " keys and values";
     return false;
   }
@@ -243,13 +240,14 @@ const char* json_kind_words(JsonKind kind) {
 }
 
 std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std::string* file,
-                                                Diagnostics* diagnostics, KnownStrings* known) {
+                                                Diagnostics* diagnostics, KnownStrings* known,
+                                                Nodes nodes) {
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
     diagnostics->add(Rule::json_syntax, locate(text, nul, file), "a NUL character");
     return std::nullopt;
   }
-  JsonDocument document(text, file);
+  JsonDocument document(text, file, std::move(nodes));
   JsonReader reader(&document, known);
   if (reader.read()) {
     document.report_duplicate_keys(diagnostics);
@@ -273,6 +271,15 @@ std::string_view JsonDocument::decoded(const Node& node) const {
   return entry->second;
 }
 
+static bool has_equal(const std::vector<std::pair<std::string_view, uint32_t>>& keys) {
+  for (size_t i = 1; i < keys.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (keys[i].first == keys[k].first) return true;
+    }
+  }
+  return false;
+}
+
 void JsonDocument::report_duplicate_keys(Diagnostics* diagnostics) const {
   std::vector<std::pair<std::string_view, uint32_t>> keys;
   keys.reserve(16);  // enough for most objects
@@ -282,6 +289,8 @@ void JsonDocument::report_duplicate_keys(Diagnostics* diagnostics) const {
     for (uint32_t key = i + 1; key < nodes_[i].end; key = nodes_[key + 1].end) {
       keys.emplace_back(string_of(nodes_[key]), key);
     }
+    // Most lengths differ, so in a small object it takes least to compare each two.
+    if (keys.size() <= 16 && !has_equal(keys)) continue;
     std::sort(keys.begin(), keys.end());
     for (size_t k = 1; k < keys.size(); ++k) {
       if (keys[k].first != keys[k - 1].first) continue;
@@ -386,6 +395,15 @@ std::vector<JsonValue::Member> JsonValue::members() const {
                       key + 1});
   }
   return result;
+}
+
+bool JsonValue::has_only(const std::vector<std::string_view>& keys) const {
+  if (kind() != JsonKind::object) return true;
+  const auto& nodes = document_->nodes_;
+  for (uint32_t at = index_ + 1; at < nodes[index_].end; at = nodes[at + 1].end) {
+    if (std::ranges::find(keys, document_->string_of(nodes[at])) == keys.end()) return false;
+  }
+  return true;
 }
 
 JsonValue JsonValue::find(std::string_view key) const {

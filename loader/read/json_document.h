@@ -65,6 +65,7 @@ class JsonValue {
   std::vector<Member> members() const;
   JsonValue value_of(const Member& member) const { return {document_, member.index}; }
   JsonValue find(std::string_view key) const;
+  bool has_only(const std::vector<std::string_view>& keys) const;  // true of other kinds
 
  private:
   const JsonDocument* document_ = nullptr;
@@ -72,14 +73,20 @@ class JsonValue {
 };
 
 class JsonDocument {
+  struct Node;
+
  public:
+  using Nodes = std::vector<Node>;
+
   // Parses `text`, which must outlive the document. Reports errors to `diagnostics`, and returns
   // nullopt if the text is no JSON or exceeds a limit. Duplicate keys are reported, but do not
-  // fail. `known`: strings of other texts, if there are some like this one.
+  // fail. `known`: strings of other texts, if there are some like this one. `nodes`: memory to use.
   static std::optional<JsonDocument> parse(std::string_view text, const std::string* file,
-                                           Diagnostics* diagnostics, KnownStrings* known = nullptr);
+                                           Diagnostics* diagnostics, KnownStrings* known = nullptr,
+                                           Nodes nodes = {});
 
   JsonValue root() const { return {this, 0}; }
+  Nodes take_nodes() { return std::move(nodes_); }  // ends all values
 
  private:
   friend class JsonValue;
@@ -104,7 +111,10 @@ class JsonDocument {
     };
   };
 
-  JsonDocument(std::string_view text, const std::string* file) : text_(text), file_(file) {}
+  JsonDocument(std::string_view text, const std::string* file, Nodes nodes)
+      : text_(text), file_(file), nodes_(std::move(nodes)) {
+    nodes_.clear();
+  }
   std::string_view string_of(const Node& node) const {
     return node.has_escapes ? decoded(node) : text_.substr(node.text.at, node.text.length);
   }
@@ -113,7 +123,7 @@ class JsonDocument {
 
   std::string_view text_;
   const std::string* file_;
-  std::vector<Node> nodes_;
+  Nodes nodes_;
   // Strings with escapes that were asked for, by their place. The loader asks for no sources.
   mutable std::map<uint32_t, std::string> decoded_;
 };

@@ -100,11 +100,19 @@ std::string sha256_hex(const Sha256& hash) {
 }
 
 bool parse_hex(std::string_view hex, void* out, size_t size) {
-  size_t length = 0;
-  return hex.size() == 2 * size &&
-         sodium_hex2bin(static_cast<uint8_t*>(out), size, hex.data(), hex.size(), nullptr, &length,
-                        nullptr) == 0 &&
-         length == size;
+  if (hex.size() != 2 * size) return false;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  for (size_t i = 0; i < size; ++i) {
+    const int byte = digit(hex[2 * i]) * 16 | digit(hex[2 * i + 1]);
+    if (byte < 0) return false;
+    static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(byte);
+  }
+  return true;
 }
 
 std::optional<Sha256> parse_sha256(std::string_view hex) {

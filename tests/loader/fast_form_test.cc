@@ -107,8 +107,8 @@ class Compiled {
     const auto solution_json = JsonDocument::parse(solution, &file_, &diagnostics_);
     const auto definition_json = JsonDocument::parse(kFormDefinition, &file_, &diagnostics_);
     pattern_ = read_pattern(pattern_json->root(), &diagnostics_);
-    KnownExpressions known;
-    KnownClauses clauses;
+    KnownTexts known;
+    KnownClauses clauses(&known);
     solution_ = *read_solution(solution_json->root(), "s.json", &known, &diagnostics_);
     const Definition definition = *read_definition(definition_json->root(), &diagnostics_);
     binding_ = fibshim::bind(*pattern_, solution_, definition, {}, &clauses, &diagnostics_);

@@ -89,7 +89,8 @@ std::string add_pattern(const VerifyBlocks& verify_blocks, FolderModel* model,
   if (pattern == nullptr || diagnostics.error_count() != 0) {
     return diagnostics.all().empty() ? "no pattern can be made" : diagnostics.all()[0].message;
   }
-  KnownClauses known;
+  KnownTexts texts;
+  KnownClauses known(&texts);
   BindingSpec binding = bind(*pattern, solution, *definition, {}, &known, &diagnostics);
   if (binding.state != BindingState::ready) return binding.reason;
   binding.pattern = static_cast<uint32_t>(model->patterns.size());
