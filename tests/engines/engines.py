@@ -306,8 +306,9 @@ def recorded(engine, version, recordings):
         for name, params, code in kernels_of_recording(path):
             is_product = name.startswith(("nvjet_", "_ZN8cublasLt19splitKreduce_kernel"))
             is_compiled = code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name))
-            is_of_flashinfer = name.startswith("_ZN12tensorrt_llm7kernels19fp8_blockscale_gemm")  # compiled on the user's machine, under its name
-            if (is_compiled or is_product or is_of_flashinfer) and is_product == (engine == "cublas"):
+            # Compiled on the user's machine, under their names.
+            is_of_library = name.startswith(("_ZN12tensorrt_llm7kernels19fp8_blockscale_gemm", "_ZN9deep_gemm"))
+            if (is_compiled or is_product or is_of_library) and is_product == (engine == "cublas"):
                 lines.add(f"{version} {params} {name}" + (f" {code}" if is_compiled else ""))
     table.write_text("\n".join([head, *sorted(lines)]) + "\n")
 

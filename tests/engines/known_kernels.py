@@ -32,6 +32,11 @@ def normal(name):
     return re.sub(r"\s+", "", name.replace("{anonymous}", "(anonymous namespace)"))
 
 
+def without_sizes(name):
+    """DeepGEMM compiles a kernel for each size, which is in its name."""
+    return re.sub(r"\b\d+u\b", "", normal(name)) if "deep_gemm::" in name else None
+
+
 def matcher_of(symbol):
     """What a pattern's symbol says of a name that is not mangled."""
     kind, _, body = symbol.partition(":")
@@ -47,8 +52,10 @@ def is_known_by(patterns):
     symbols = {kernel["symbol"] for pattern in patterns for kernel in pattern["fits"]}
     # The profiler leaves very long symbols as they are.
     names = symbols | {normal(demangle(symbol)) for symbol in symbols}
+    of_all_sizes = {without_sizes(name) for name in names} - {None}
     matchers = [matcher_of(symbol) for symbol in sorted({pattern["symbol"] for pattern in patterns})]
-    return lambda name: name in names or normal(name) in names or any(matches(name) for matches in matchers)
+    return lambda name: (name in names or normal(name) in names or without_sizes(name) in of_all_sizes or
+                         any(matches(name) for matches in matchers))
 
 
 def is_known(fibshim, folders, libraries=()):

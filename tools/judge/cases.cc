@@ -74,6 +74,7 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
   const Definition& definition = *subject.definition;
   const bool is_bench = options.trial.is_bench;
   std::vector<std::pair<std::string, std::vector<int64_t>>> stated, usual;
+  std::vector<std::pair<std::string, Expression>> implied;
   AxisValues constants;
   for (const DefinitionAxis& axis : definition.axes) {
     if (axis.is_const) {
@@ -87,6 +88,8 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
       stated.emplace_back(*given);
     } else if (in_block != told.end()) {
       stated.push_back(*in_block);
+    } else if (auto size = implied_size(definition, axis.name)) {
+      implied.emplace_back(axis.name, std::move(*size));
     } else {
       const bool is_first = stated.empty() && usual.empty();
       usual.emplace_back(axis.name, usual_sizes(definition, axis.name, is_first, is_bench));
@@ -116,6 +119,10 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
     for (const auto& [name, sizes] : usual) axes[name] = sizes[(i + shift++) % sizes.size()];
     AxisValues all = axes;
     all.insert(constants.begin(), constants.end());
+    for (const auto& [name, size] : implied) {
+      const auto value = evaluate(size, all);
+      if (value) axes[name] = all[name] = *value;
+    }
     if (!meets_constraints(definition, all)) continue;
     const int64_t bytes = bytes_of(definition, all);
     least_bytes = std::min(least_bytes, bytes);

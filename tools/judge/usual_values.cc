@@ -111,6 +111,20 @@ std::optional<double> usual_value(const std::string& name, const Subject& subjec
   return static_cast<double>(width_of(*tensor, axes));
 }
 
+std::optional<Expression> implied_size(const Definition& definition, std::string_view axis) {
+  for (const std::string& constraint : definition.constraints) {
+    const auto expression = Expression::parse(constraint);
+    if (!expression) continue;
+    const Expression::Node& root = expression->node(expression->root());
+    if (root.kind != Expression::Kind::binary || root.op != fibshim::Op::eq) continue;
+    const Expression::Node& left = expression->node(root.left);
+    if (left.kind != Expression::Kind::name || left.name != axis) continue;
+    auto size = Expression::parse(std::string_view(constraint).substr(root.offset + strlen("==")));
+    if (size) return std::move(*size);
+  }
+  return std::nullopt;
+}
+
 bool meets_constraints(const Definition& definition, const AxisValues& axes) {
   for (const std::string& constraint : definition.constraints) {
     const auto expression = Expression::parse(constraint);

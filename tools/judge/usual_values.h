@@ -24,6 +24,8 @@ bool is_floating_name(std::string_view name);
 // The first tensor among the inputs or outputs; null if there is none.
 const DefinitionArgument* first_tensor(const Definition& definition, bool is_output);
 
+// What a constraint "axis == expression" says the size of a variable axis is.
+std::optional<Expression> implied_size(const Definition& definition, std::string_view axis);
 // True if the axes meet those of the definition's constraints that are integer expressions.
 bool meets_constraints(const Definition& definition, const AxisValues& axes);
 

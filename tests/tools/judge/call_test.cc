@@ -193,6 +193,22 @@ TEST_F(Calls, HaveTheNameOfThePatternMadeForTheDefinition) {
   EXPECT_TRUE(launch(3)) << outcome_;
 }
 
+TEST_F(Calls, AreNotMadeOfTensorsInAnotherLayout) {
+  const auto with_output = [](const std::string& layout) {
+    return replaced(test::kNormPattern, R"("output": {)",
+                    R"("output": {"layout": )" + layout + ", ");
+  };
+  write(with_output(R"([["batch_size", 1], [64, "batch_size"]])"));
+  open();
+  EXPECT_FALSE(launch(3));
+  EXPECT_EQ(outcome_, "pattern \"engine-norm\" has \"output\" in another layout than row by row");
+  EXPECT_TRUE(launch(1)) << outcome_;
+  write(with_output(R"([["batch_size", 64], [64, 1]])"));
+  model_ = {};
+  open();
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {
   write(test::kNormPattern);
   open();

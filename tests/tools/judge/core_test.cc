@@ -633,11 +633,24 @@ TEST(Cases, SayWhyThereAreNone) {
   EXPECT_TRUE(make_cases(subject, options, {}, &why).empty());
   EXPECT_EQ(why.find("its tensors take 1024 MiB or more, of at most 512 that are made unasked"), 0u)
       << why;
-  definition.constraints = {"m == n + 1"};
+  definition.constraints = {"m > n + 1000000"};
   EXPECT_TRUE(make_cases(subject, options, {}, &why).empty());
   EXPECT_CONTAINS(why, "meet the definition's constraints");
+  definition.constraints = {"m == n + 1"};
   options.axes = {{"n", {1}}, {"m", {2}}};
   EXPECT_EQ(make_cases(subject, options, {}, &why).size(), 1u);
+}
+
+TEST(Cases, FollowTheConstraintsThatStateAnAxis) {
+  Definition definition =
+      definition_of("x", {{"k", true, 500}, {"n", false, 0}, {"blocks", false, 0}}, {});
+  definition.constraints = {"blocks == ceil_div(k, 128) * n"};
+  const SolutionSpec solution;
+  const VerifyBlock verify;
+  const Subject subject{&definition, &solution, &verify, ""};
+  const auto made = make_cases(subject, {}, {});
+  ASSERT_GE(made.size(), 4u);
+  for (const Workload& one : made) EXPECT_EQ(one.axes.at("blocks"), 4 * one.axes.at("n"));
 }
 
 TEST(Cases, BenchPrefersWhatWasRecorded) {
