@@ -27,19 +27,6 @@ const DefinitionArgument* find_input(const Definition& definition, std::string_v
 }
 
 // What the recorded launches had there; nothing where that was not kept.
-// False if the tensor is known to lie in memory in another way than row by row, as buffers do.
-bool is_row_by_row(const PatternValue& tensor, const Scope& values) {
-  int64_t expected = 1;
-  for (auto axis = tensor.layout->rbegin(); axis != tensor.layout->rend(); ++axis) {
-    const auto count = evaluate(axis->first.expression, values);
-    const auto stride = evaluate(axis->second.expression, values);
-    if (count && stride && *count != 1 && *stride != expected) return false;
-    if (!count) return true;
-    expected *= *count;
-  }
-  return true;
-}
-
 std::optional<double> recorded_number(const tools::KernelRecord* kernel, const Source& source) {
   if (kernel == nullptr || kernel->geometries.empty()) return std::nullopt;
   if (source.kind == Source::Kind::geometry) return (*kernel->commonest_geometry())[source.index];

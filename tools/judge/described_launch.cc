@@ -11,6 +11,18 @@
 
 namespace fibshim::judge {
 
+bool is_row_by_row(const PatternValue& tensor, const Scope& values) {
+  int64_t expected = 1;
+  for (auto axis = tensor.layout->rbegin(); axis != tensor.layout->rend(); ++axis) {
+    const auto count = evaluate(axis->first.expression, values);
+    const auto stride = evaluate(axis->second.expression, values);
+    if (count && stride && *count != 1 && *stride != expected) return false;
+    if (!count) return true;
+    expected *= *count;
+  }
+  return true;
+}
+
 DescribedLaunch::DescribedLaunch(const PatternSpec& pattern, const RecordedLaunch* recorded) {
   std::vector<uint32_t> bytes(pattern.params.begin(), pattern.params.end());
   if (recorded != nullptr) {

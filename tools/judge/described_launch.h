@@ -8,6 +8,10 @@
 
 namespace fibshim::judge {
 
+// False if a tensor with a "layout" is known to lie in memory in another way than row by row, as
+// buffers do.
+bool is_row_by_row(const PatternValue& tensor, const Scope& values);
+
 class DescribedLaunch {
  public:
   // The parameters are the pattern's "params"; without these they are as large as the pattern's

@@ -102,9 +102,11 @@ GPU_CASE(block_quantisation_of_vllm) {
     launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 32, 1);
     quantize(kind.few, by_columns, 3, 32, 4);
     launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 1, 4);
-    quantize(kind.many, by_columns, 65, 56, 68);
-    launches.expect_launch(57, 256, on.x, on.quantized, on.scales, kEps, 65, 56, 1, 68);
-    quantize("", by_columns, 3, 32, 2);  // a pitch of fewer than the rows
+    quantize(kind.many, by_columns, 513, 56, 516);
+    launches.expect_launch(449, 256, on.x, on.quantized, on.scales, kEps, 513, 56, 1, 516);
+    quantize(kind.few, by_columns, 128, 56, 128);
+    quantize("", by_columns, 129, 56, 132);  // as fast
+    quantize("", by_columns, 3, 32, 2);      // a pitch of fewer than the rows
     for (const std::string& original : {by_rows, by_columns}) {
       quantize("", original, 3, 32, 4, 0.0f);
       quantize("", original, 3, 32, 4, kEps, -240);
@@ -118,8 +120,8 @@ GPU_CASE(block_quantisation_of_vllm) {
   };
   of_flashinfer("quant_per_block_unbounded_1_bf16", 4096, 5);
   launches.expect_launch(20, 128, on.x, on.quantized, on.scales, 0.0f, 5, 32, 1, 8);
-  of_flashinfer("quant_per_block_unbounded_4_bf16", 4096, 128);
-  launches.expect_launch(64, 256, on.x, on.quantized, on.scales, 0.0f, 128, 32, 1, 128);
+  of_flashinfer("quant_per_block_unbounded_4_bf16", 4096, 1024);
+  launches.expect_launch(512, 256, on.x, on.quantized, on.scales, 0.0f, 1024, 32, 1, 1024);
   of_flashinfer("", 4160, 5);
   launches.state_counts();
 }
