@@ -9,19 +9,18 @@ that alone is taken off. Compared are the errors from float64. --kernels: all ke
 numbers of blocks; what the tables in config/shared/gemm_block_scaled are made from.
 """
 import argparse
-import ctypes
 import itertools
 import pathlib
 import sys
 
 import torch
 
-from graph_time import graph_us
 from kept_times import KeptTimes
 from own_kernels import Kernels
 from product_kernels import WEIGHTS, wide_kernels
 from report import Report
-from scaled_products import FP8, is_near, launch_of
+import scaled_products
+from scaled_products import FP8, candidates, is_near, launch_of
 
 try:
     import deep_gemm
@@ -38,7 +37,7 @@ BYTES_OF_SCALES = 16  # of a row in a stage of 512 columns
 SWAPPED_ROWS = 31  # vLLM's products with more are DeepGEMM's
 
 
-class Product:
+class Product(scaled_products.Product):
     """M rows of A, and weights by turns."""
 
     def __init__(self, weights, m):
@@ -66,19 +65,8 @@ class Product:
     def flashinfer_scales(self, _):
         get_fp8_blockscale_gemm_runner_sm90().fp8_quantize_1x128(self.x, *self.unused, False)
 
-    def ours(self, kernels, name, grid, block, cluster, shared_mem):
-        sizes = [ctypes.c_int(size) for size in (self.m, self.n, self.k, self.scale_a.shape[1])]
-        return lambda weight: kernels.launch(name, grid, block, [self.a, weight, self.scale_a, self.scale_b, self.c, *sizes], shared_mem,
-                                             may_begin_early=True, cluster=cluster)
-
-    def error(self, run):
-        self.c.fill_(float("nan"))
-        run(self.weights[1])
-        found = (self.c.double() - self.exact).abs()
-        return found.mean().item(), found.max().item()
-
-    def us(self, run):
-        return graph_us(lambda: run(next(self.turn)), self.n * self.k)
+    def sizes(self):
+        return *super().sizes(), self.scale_a.shape[1]
 
     def originals(self):
         """{whose: microseconds}"""
@@ -86,16 +74,6 @@ class Product:
         if fp8_blockscale_gemm_sm90 and self.m <= SWAPPED_ROWS:
             found["FlashInfer"] = self.us(self.flashinfer) - self.us(self.flashinfer_scales)
         return found
-
-
-def candidates(product, known):
-    """(text, launch) of each kernel with each number of blocks."""
-    fitting = min((kernel.rows for kernel in known.values() if kernel.rows >= product.m), default=0)
-    for kernel in known.values():
-        if kernel.rows == fitting and product.k % (512 * kernel.cluster) == 0:
-            for clusters in kernel.clusters(product.n):
-                blocks = clusters * kernel.cluster
-                yield f"{kernel.name[18:]} {blocks}", (kernel.name, blocks, kernel.threads, kernel.cluster, kernel.shared_mem)
 
 
 def main():
@@ -123,7 +101,7 @@ def main():
             told = ", ".join(f"{whose} {us:.2f}" for whose, us in originals.items())
             if args.kernels:
                 texts = []
-                for text, launch in candidates(product, known):
+                for text, launch in candidates(product, known, "gemm_block_scaled"):
                     run = product.ours(kernels, *launch)
                     texts.append((product.us(run), text + ("" if is_near(product.error(run), theirs) else "!")))
                 print(f"{n} x {k}, {m} rows: {told}, {product.us(product.deep_gemm):.2f}; " + ", ".join(f"{text} {us:.2f}" for us, text in sorted(texts)), flush=True)

@@ -43,8 +43,11 @@ class Product:
     def vllm(self, weight):
         torch.ops._C.cutlass_scaled_mm(self.c, self.a, weight.T, self.scale_a, self.scale_b, None)
 
+    def sizes(self):
+        return self.m, self.n, self.k
+
     def ours(self, kernels, name, grid, block, cluster, shared_mem):
-        sizes = [ctypes.c_int(size) for size in (self.m, self.n, self.k)]
+        sizes = [ctypes.c_int(size) for size in self.sizes()]
         return lambda weight: kernels.launch(name, grid, block, [self.a, weight, self.scale_a, self.scale_b, self.c, *sizes], shared_mem,
                                              may_begin_early=True, cluster=cluster)
 
@@ -62,14 +65,14 @@ def is_near(ours, theirs):
     return all(one <= 1.01 * other for one, other in zip(ours, theirs))
 
 
-def candidates(product, known, kind):
-    """(text, launch) of each kernel with each number of blocks."""
+def candidates(product, known, family, suffix=""):
+    """(text, launch) of each kernel of the family with each number of blocks."""
     fitting = min((kernel.rows for kernel in known.values() if kernel.rows >= product.m), default=0)
     for kernel in known.values():
         if kernel.rows == fitting and product.k % (512 * kernel.cluster) == 0:
             for clusters in kernel.clusters(product.n):
                 blocks = clusters * kernel.cluster
-                yield f"{kernel.name[12:]} {blocks}", (f"{kernel.name}_{kind}", blocks, kernel.threads, kernel.cluster, kernel.shared_mem)
+                yield f"{kernel.name.removeprefix(family + '_')} {blocks}", (kernel.name + suffix, blocks, kernel.threads, kernel.cluster, kernel.shared_mem)
 
 
 def launch_of(solution):
@@ -103,7 +106,7 @@ def main():
             theirs, before = product.error(product.vllm), product.us(product.vllm)
             if args.kernels:
                 texts = []
-                for text, launch in candidates(product, known, kind):
+                for text, launch in candidates(product, known, "gemm_scaled", f"_{kind}"):
                     run = product.ours(kernels, *launch)
                     texts.append((product.us(run), text + ("" if is_near(product.error(run), theirs) else "!")))
                 print(f"{n} x {k} {kind}, {m} rows: vLLM {min(before, product.us(product.vllm)):.2f}; " +
