@@ -96,24 +96,17 @@ __device__ inline uint64_t operand_at(uint32_t shared) {
 template <class In>
 struct Of {};
 
-// Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`. Of every four sums
+// Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`, or stores it there. Of every four sums
 // of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
 // to its second row of B.
-#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                            \
-  template <int kAdds = 1>                                                                      \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, adds_at, ...)                   \
+  template <bool kAdds = true>                                                                  \
   [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b, \
                                                         uint64_t a) {                           \
-    if constexpr (kAdds) {                                                                      \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at   \
-                   ", 1, 1, 1" rest ";"                                                         \
-                   : __VA_ARGS__                                                                \
-                   : "l"(b), "l"(a));                                                           \
-    } else {                                                                                    \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at   \
-                   ", 0, 1, 1" rest ";"                                                         \
-                   : __VA_ARGS__                                                                \
-                   : "l"(b), "l"(a));                                                           \
-    }                                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at     \
+                 ", " adds_at ", 1, 1" rest ";"                                                 \
+                 : __VA_ARGS__                                                                  \
+                 : "l"(b), "l"(a), "n"(kAdds));                                                 \
   }
 #define FIBSHIM_8(i)                                                                          \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -123,11 +116,11 @@ struct Of {};
 #define FIBSHIM_LIST_32 \
   FIBSHIM_LIST_16       \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FIBSHIM_MULTIPLY_OF(type, kind, rest)                                         \
-  FIBSHIM_MULTIPLY(type, 16, kind, rest, FIBSHIM_LIST_8, "%8", "%9", FIBSHIM_8(0))    \
-  FIBSHIM_MULTIPLY(type, 32, kind, rest, FIBSHIM_LIST_16, "%16", "%17", FIBSHIM_8(0), \
-                   FIBSHIM_8(8))                                                      \
-  FIBSHIM_MULTIPLY(type, 64, kind, rest, FIBSHIM_LIST_32, "%32", "%33", FIBSHIM_8(0), \
+#define FIBSHIM_MULTIPLY_OF(type, kind, rest)                                                \
+  FIBSHIM_MULTIPLY(type, 16, kind, rest, FIBSHIM_LIST_8, "%8", "%9", "%10", FIBSHIM_8(0))    \
+  FIBSHIM_MULTIPLY(type, 32, kind, rest, FIBSHIM_LIST_16, "%16", "%17", "%18", FIBSHIM_8(0), \
+                   FIBSHIM_8(8))                                                             \
+  FIBSHIM_MULTIPLY(type, 64, kind, rest, FIBSHIM_LIST_32, "%32", "%33", "%34", FIBSHIM_8(0), \
                    FIBSHIM_8(8), FIBSHIM_8(16), FIBSHIM_8(24))
 FIBSHIM_MULTIPLY_OF(__nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0")
 FIBSHIM_MULTIPLY_OF(__half, "k16.f32.f16.f16", ", 0, 0")
@@ -462,10 +455,10 @@ __device__ void multiply_scaled_stage(float (&sums)[kRows / 2], uint64_t b, uint
     const uint64_t a_at = a + piece * (kRows * 128 / 16);
     fence_sums(part);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    multiply_tile<0>(Of<__nv_fp8_e4m3>{}, part, b_at, a_at);
+    multiply_tile<false>(Of<__nv_fp8_e4m3>{}, part, b_at, a_at);
 #pragma unroll
     for (int i = 1; i < 4; ++i) {
-      multiply_tile<1>(Of<__nv_fp8_e4m3>{}, part, b_at + i * 2, a_at + i * 2);
+      multiply_tile(Of<__nv_fp8_e4m3>{}, part, b_at + i * 2, a_at + i * 2);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   };
@@ -598,6 +591,7 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
           at.advance(is_last ? work.tiles + warpgroup - tile : kWarpgroups);
         }
       }
+      if constexpr (kScalesPieces<typename Shape::More>) __syncwarp();  // all have read the scales
       if (lane == 0) arrive(empty_of_a + at_a.stage * 8);
       at_a.advance();
     }

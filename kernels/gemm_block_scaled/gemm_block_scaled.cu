@@ -93,7 +93,7 @@ struct ScalesOfBlocks {
 }  // namespace
 }  // namespace fibshim
 
-// M is at most the number of rows in the name. A [M, K] and B [N, K] must be aligned to 16 bytes, C to 4. The scales of A are [K / 128, `pitch`].
+// M is at most the number of rows in the name. A [M, K], B [N, K] and its scales must be aligned to 16 bytes, C to 4. The scales of A are [K / 128, `pitch`].
 #define FIBSHIM_KERNEL(name, rows, ...)                                                            \
   using name##_shape = fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16, fibshim::ScalesOfBlocks<rows>, \
                                       rows, __VA_ARGS__>;                                          \

@@ -814,7 +814,8 @@ FAMILIES = {
 }
 
 
-COMPARED_ELSEWHERE = dict.fromkeys(("gemm", "gemm_fp8_token", "gemm_fp8_channel"), "scaled_products.py")  # "gemm": fp8 is read as a number
+COMPARED_ELSEWHERE = {**dict.fromkeys(("gemm", "gemm_fp8_token", "gemm_fp8_channel"), "scaled_products.py"),  # "gemm": fp8 is read as a number
+                      "gemm_fp8_block": "block_scaled_products.py"}
 
 
 def family_of(definition):

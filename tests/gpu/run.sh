@@ -156,6 +156,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   vllm=$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')
   run "vLLM's operations, without and with the folder" "$python" "$here/op_times.py" "$build" vllm --kernels "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's products in fp8, and ours" "$python" "$here/scaled_products.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
+  run "DeepGEMM's products in fp8 with blocks, and ours" "$python" "$here/block_scaled_products.py" "$build"
   run "rows in fp8 with a scale for each block, vLLM's and ours" "$python" "$here/quant_per_block.py" "$vllm/_C_stable_libtorch.abi3.so" --sizes 4096,14336
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"

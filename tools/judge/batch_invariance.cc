@@ -124,7 +124,15 @@ class RowRun {
         if (known != pool_.scalars.end()) data.scalars.insert(*known);
       }
       trial_.add_numbers(call_, 0, &data);
-      std::string reason;
+      std::vector<BufferSpec> laid_out = specs_;
+      std::string reason = call_.lay_out(data, &laid_out);
+      for (const BufferSpec& buffer : laid_out) {
+        if (!buffer.strides.empty()) reason = "its rows do not lie one after another";
+      }
+      if (!reason.empty()) {
+        finding->add(kSkipped, reason);
+        continue;
+      }
       const auto launch = FIBSHIM_TRY(call_.resolve(data, addresses_, &reason));
       if (!launch) {
         finding->add(kSkipped, reason);

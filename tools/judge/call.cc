@@ -376,6 +376,24 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
   return buffers;
 }
 
+std::string Call::lay_out(const CaseData& data, std::vector<BufferSpec>* buffers) const {
+  const Values values(*this, data);
+  for (BufferSpec& buffer : *buffers) {
+    const PatternValue* const tensor = variant_.pattern->find_value(buffer.name);
+    if (tensor == nullptr || !tensor->layout || is_row_by_row(*tensor, values)) continue;
+    const bool has_own_memory = buffer.is_output && buffer.shares.empty();
+    for (const auto& [count, stride] : *tensor->layout) {
+      const auto elements = evaluate(stride.expression, values);
+      if (elements) buffer.strides.push_back(*elements);
+    }
+    if (!has_own_memory || buffer.strides.size() != buffer.shape.size()) {
+      return fmt::format("pattern \"{}\" has {} in a layout that is not made here", variant_.name,
+                         in_quotes(buffer.name));
+    }
+  }
+  return "";
+}
+
 Result<std::optional<Launch>> Call::resolve(const CaseData& data,
                                             const std::map<std::string, uint64_t>& addresses,
                                             std::string* reason) const {
@@ -421,13 +439,6 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
       values.add_number(value.name, static_cast<double>(address->second));
   }
   values.derive_numbers();
-  for (const PatternValue& value : pattern.values) {
-    if (recorded != nullptr || !value.layout || is_row_by_row(value, values)) continue;
-    if (subject_.definition->find_argument(value.name) == nullptr) continue;
-    *reason = fmt::format("pattern \"{}\" has {} in another layout than row by row", variant_.name,
-                          in_quotes(value.name));
-    return std::optional<Launch>();
-  }
   std::string unknown;
   reason->clear();
   for (const Values::Field& field : values.fields()) {

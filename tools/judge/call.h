@@ -31,6 +31,7 @@ struct BufferSpec {
   std::vector<int64_t> shape;
   bool is_output = false;
   std::string shares;  // the input whose buffer this output is written into; "" if it has its own
+  std::vector<int64_t> strides;  // of an output, in elements; empty: it lies row by row
 };
 
 class Call {
@@ -47,6 +48,10 @@ class Call {
   // the definition; other outputs that it does not take are left out. `for_original`: also those
   // that only the pattern's kernel takes, if their shape is known.
   Result<std::vector<BufferSpec>> buffers(const AxisValues& axes, bool for_original = false) const;
+
+  // Gives outputs the strides that the pattern's "layout" says. Returns which buffer cannot have
+  // them, or "".
+  std::string lay_out(const CaseData& data, std::vector<BufferSpec>* buffers) const;
 
   // The launch that the shim would make; nothing if it would run the original, and then *reason
   // says why. `addresses`: of every buffer. Fails if a name has no value, if the launch leads to

@@ -1,5 +1,7 @@
 #include "tools/judge/device_buffers.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -13,6 +15,15 @@ constexpr size_t kGuardBytes = 4096;
 constexpr uint32_t kGuardWord = 0xffc1ffc1;
 constexpr size_t kWord = sizeof kGuardWord;
 
+// From the first to the last.
+int64_t elements_of(const BufferSpec& spec) {
+  const int64_t count = Tensor{spec.type, spec.shape, {}}.count();
+  if (spec.strides.empty() || count == 0) return count;
+  int64_t last = 0;
+  for (size_t i = 0; i < spec.shape.size(); ++i) last += (spec.shape[i] - 1) * spec.strides[i];
+  return last + 1;
+}
+
 }  // namespace
 
 DeviceBuffers::~DeviceBuffers() {
@@ -22,8 +33,7 @@ DeviceBuffers::~DeviceBuffers() {
 Result<void> DeviceBuffers::allocate(bool is_misaligned) {
   for (const BufferSpec& spec : specs_) {
     if (!spec.shares.empty()) continue;
-    const size_t bytes =
-        static_cast<size_t>(Tensor{spec.type, spec.shape, {}}.count()) * spec.type->bytes;
+    const size_t bytes = static_cast<size_t>(elements_of(spec)) * spec.type->bytes;
     const size_t offset = kGuardBytes + (is_misaligned ? spec.type->bytes : 0);
     const size_t total = (offset + bytes + kGuardBytes + kWord - 1) / kWord * kWord;
     items_.push_back({&spec, FIBSHIM_TRY(gpu_->allocate(total)), offset, bytes, total});
@@ -79,18 +89,32 @@ Result<std::string> DeviceBuffers::find_changed_input(const CaseData& data) {
   for (const Item& item : items_) {
     if (item.spec->is_output || is_written(item)) continue;
     const Tensor& tensor = data.tensors.at(item.spec->name);
-    if (FIBSHIM_TRY(read(item.spec->name, tensor.type, tensor.shape)).bytes != tensor.bytes) {
+    if (FIBSHIM_TRY(read(item.spec->name)).bytes != tensor.bytes) {
       return fmt::format("it writes the input \"{}\"", item.spec->name);
     }
   }
   return std::string();
 }
 
-Result<Tensor> DeviceBuffers::read(const std::string& name, const ElementType* type,
-                                   const std::vector<int64_t>& shape) {
-  Tensor tensor{type, shape, {}};
+Result<Tensor> DeviceBuffers::read(const std::string& name) {
+  const BufferSpec& spec = *std::ranges::find(specs_, name, &BufferSpec::name);
+  Tensor tensor{spec.type, spec.shape, {}};
   tensor.allocate();
-  FIBSHIM_TRY(gpu_->to_host(tensor.bytes.data(), addresses_.at(name), tensor.bytes.size()));
+  const size_t element = spec.type->bytes;
+  std::vector<uint8_t> memory(static_cast<size_t>(elements_of(spec)) * element);
+  FIBSHIM_TRY(gpu_->to_host(memory.data(), addresses_.at(spec.name), memory.size()));
+  if (spec.strides.empty()) {
+    tensor.bytes = std::move(memory);
+    return tensor;
+  }
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    int64_t rest = i, at = 0;
+    for (size_t axis = spec.shape.size(); axis-- > 0; rest /= spec.shape[axis]) {
+      at += rest % spec.shape[axis] * spec.strides[axis];
+    }
+    memcpy(&tensor.bytes[static_cast<size_t>(i) * element],
+           &memory[static_cast<size_t>(at) * element], element);
+  }
   return tensor;
 }
 

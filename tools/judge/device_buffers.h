@@ -35,8 +35,8 @@ class DeviceBuffers {
   Result<std::string> find_overrun();
   Result<std::string> find_changed_input(const CaseData& data);
 
-  Result<Tensor> read(const std::string& name, const ElementType* type,
-                      const std::vector<int64_t>& shape);
+  // Row by row, however it lies in memory.
+  Result<Tensor> read(const std::string& name);
 
   // The bytes that a launch must move at least: a buffer that is read and written counts twice.
   int64_t moved_bytes() const;

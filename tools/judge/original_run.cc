@@ -69,7 +69,7 @@ Result<OriginalAnswer> Originals::ask(Gpu* gpu, const OriginalCase& original, co
   if (!changed.empty()) return says_nothing(changed);
   for (const BufferSpec& spec : specs) {
     if (!spec.is_output) continue;
-    Tensor told = FIBSHIM_TRY(buffers->read(spec.name, spec.type, spec.shape));
+    Tensor told = FIBSHIM_TRY(buffers->read(spec.name));
     if (!spec.shares.empty() && !original.is_certain) {
       return says_nothing(
           "it works in place, and the recording does not tell which values went with which "

@@ -98,6 +98,7 @@ GPU_CASE(block_scaled_products) {
     int32_t m, n, k;
     const char* kernel;  // null: the original
     long* counter;
+    int32_t scaled_rows = 0;  // if not all
   } launches[] = {
       {1, 4096, 4096, "gemm_block_scaled_pair_m16", &counts.hit},
       {5, 4096, 12288, "gemm_block_scaled_pair_m16", &counts.hit},
@@ -105,12 +106,17 @@ GPU_CASE(block_scaled_products) {
       {31, 24576, 4096, "gemm_block_scaled_m32", &counts.hit},
       // More rows than any solution is for; a size without solutions.
       {33, 24576, 4096, nullptr, &counts.where},
+      {8, 24576, 4096, nullptr, &counts.where, 4},
       {4, 4224, 4096, nullptr, &counts.no_solution},
   };
   for (const bool is_flashinfer : {false, true}) {
     const BlockScaledMm mm(gpu, is_flashinfer);
     for (const auto& launch : launches) {
       BlockScaledProduct product = mm.product(launch.m, launch.n, launch.k);
+      if (launch.scaled_rows != 0) {
+        product.scale_a.pitch = launch.scaled_rows / 4;
+        product.scale_a.last_column = launch.scaled_rows - 1;
+      }
       const char* const kernel = launch.kernel ? launch.kernel : mm.name();
       const long before = ran(kernel);
       // Again: on the fast side.
@@ -151,6 +157,8 @@ GPU_CASE(fields_of_block_scaled_products) {
     expect_original(product.a.memory, 0, 4);
     expect_original(product.b.memory, 0, 4);
     expect_original(product.c.memory, 0, 2);
+    expect_original(product.scale_a.memory, 0, 2);
+    expect_original(product.scale_b, 0, 4);
     expect_original(is_flashinfer ? product.input.m : product.m, 0, 32);
   }
   state({}, {.hit = hits, .where = runs});

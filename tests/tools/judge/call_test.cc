@@ -126,7 +126,7 @@ class Calls : public ::testing::Test {
   Variant variant_;
   std::vector<tools::KernelRecord> recorded_;
   std::map<std::string, uint64_t> addresses_;
-  std::string outcome_, note_;
+  std::string outcome_, note_, why_;
 };
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -193,20 +193,31 @@ TEST_F(Calls, HaveTheNameOfThePatternMadeForTheDefinition) {
   EXPECT_TRUE(launch(3)) << outcome_;
 }
 
-TEST_F(Calls, AreNotMadeOfTensorsInAnotherLayout) {
-  const auto with_output = [](const std::string& layout) {
-    return replaced(test::kNormPattern, R"("output": {)",
-                    R"("output": {"layout": )" + layout + ", ");
+TEST_F(Calls, LayOutOutputsAsThePatternSays) {
+  const auto laid_out = [this](const std::string& name, const std::string& layout, int64_t rows) {
+    write(replaced(test::kNormPattern, "\"" + name + R"(": {)",
+                   "\"" + name + R"(": {"layout": )" + layout + ", "));
+    model_ = {};
+    solution_ = 0;
+    open();
+    const Subject subject{definition_, &model_.solutions[solution_],
+                          &verify_blocks_.of(model_.solutions[solution_]), "rmsnorm"};
+    const Call call(subject, variant_, *report_.snapshot, recorded_);
+    CaseData data;
+    data.axes = {{"batch_size", rows}, {"hidden_size", 64}};
+    std::vector<BufferSpec> specs = *call.buffers(data.axes);
+    why_ = call.lay_out(data, &specs);
+    return std::ranges::find(specs, name, &BufferSpec::name)->strides;
   };
-  write(with_output(R"([["batch_size", 1], [64, "batch_size"]])"));
-  open();
-  EXPECT_FALSE(launch(3));
-  EXPECT_EQ(outcome_, "pattern \"engine-norm\" has \"output\" in another layout than row by row");
-  EXPECT_TRUE(launch(1)) << outcome_;
-  write(with_output(R"([["batch_size", 64], [64, 1]])"));
-  model_ = {};
-  open();
-  EXPECT_TRUE(launch(3)) << outcome_;
+  const std::string by_columns = R"([["batch_size", 1], [64, "batch_size"]])";
+  EXPECT_EQ(laid_out("output", by_columns, 3), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(why_, "");
+  EXPECT_EQ(laid_out("output", by_columns, 1), std::vector<int64_t>());
+  EXPECT_EQ(laid_out("output", R"([["batch_size", 64], [64, 1]])", 3), std::vector<int64_t>());
+  EXPECT_EQ(why_, "");
+  laid_out("hidden_states", by_columns, 3);
+  EXPECT_EQ(why_,
+            "pattern \"engine-norm\" has \"hidden_states\" in a layout that is not made here");
 }
 
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {

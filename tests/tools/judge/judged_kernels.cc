@@ -41,6 +41,7 @@ struct Norm {
   float* rstd;
   double eps;
   int64_t rows;
+  bool writes_columns = false;  // each of one element more than there are rows
 
   explicit Norm(const void* const* params)
       : x{read<uint8_t*>(params, 0)},
@@ -61,7 +62,8 @@ struct Norm {
       const float narrow = static_cast<float>(factor);
       memcpy(reinterpret_cast<uint8_t*>(rstd) + row * 4, &narrow, 4);
       for (int64_t i = 0; i < kHidden; ++i) {
-        y.store(row * kHidden + i, x.load(row * kHidden + i) * factor * weight.load(i));
+        const int64_t at = writes_columns ? i * (rows + 1) + row : row * kHidden + i;
+        y.store(at, x.load(row * kHidden + i) * factor * weight.load(i));
       }
     }
   }
@@ -142,6 +144,11 @@ struct AddNorm {
       [[maybe_unused]] const void* const* params, const uint32_t*, const uint32_t*)
 
 KERNEL(norm_right) { Norm(params).run(); }
+KERNEL(norm_by_columns) {
+  Norm norm(params);
+  norm.writes_columns = true;
+  norm.run();
+}
 // Right only if its workspace has zeros, which it leaves behind.
 KERNEL(norm_with_workspace) {
   Norm norm(params);

@@ -10,6 +10,7 @@
                                 __bfloat162float(weight[0]) + __bfloat162float(output[0]);   \
   }
 JUDGED_NORM(norm_right)
+JUDGED_NORM(norm_by_columns)
 JUDGED_NORM(norm_ignores_eps)
 JUDGED_NORM(norm_leaves_one)
 JUDGED_NORM(norm_writes_nan)

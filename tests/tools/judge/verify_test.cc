@@ -360,6 +360,17 @@ TEST_P(JudgeCatches, TheMistake) {
 
 INSTANTIATE_TEST_SUITE_P(, JudgeCatches, testing::ValuesIn(kMistakes), kByName);
 
+TEST_F(Judge, ReadsOutputsInTheLayoutOfThePattern) {
+  write_norm("norm_by_columns");
+  EXPECT_CONTAINS(exits(1, verify()).out, kWrong);
+  std::string pattern = kNormPattern;
+  const std::string output = R"("output": {)";
+  pattern.insert(pattern.find(output) + output.size(),
+                 R"("layout": [["batch_size", 1], [64, "batch_size + 1"]], )");
+  write_text(folder_ / "config/patterns/engine-norm.json", pattern);
+  EXPECT_CONTAINS(exits(0, verify()).out, "0 failed");
+}
+
 TEST_F(Judge, LetsAWhereKeepUnalignedBuffersOut) {
   write_norm("norm_assumes_alignment");
   EXPECT_EQ(verify().exit_code, 0);
