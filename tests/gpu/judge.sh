@@ -29,10 +29,10 @@ for folder in "$build"/config/*; do
 done
 
 # Of products and attention only the definitions say what is right. Starting Python and making weights takes most of
-# the time, so eight processes share the definitions.
+# the time, so eight processes share the definitions. $2: which, if not all.
 judge_by_definitions() {
   code=0
-  sed -n 's/^ *"definition": "\(.*\)",$/\1/p' $(find "$1/solutions" -name '*.json') | sort -u |
+  sed -n 's/^ *"definition": "\(.*\)",$/\1/p' $(find "$1/solutions" -name '*.json') | sort -u | grep -E "${2:-.}" |
     xargs -n 4 -P 8 "$build/bin/fibshim" verify -q --python "$python" "$1" >"$work/judged" 2>&1 || code=$?
   [ "$code" -eq 0 ] || grep -v PASSED "$work/judged"
   sed -n 's/^\([0-9]*\) cases*: \([0-9]*\) passed, \([0-9]*\) failed.*/\1 \2 \3/p' "$work/judged" |
@@ -42,6 +42,7 @@ judge_by_definitions() {
 for folder in cublas flash_attention; do
   check "verify $folder by its definitions" judge_by_definitions "$build/config/$folder"
 done
+check "verify vllm in fp8 by its definitions" judge_by_definitions "$build/config/vllm" 'fp8|_per_|_static'
 "$python" "$here/batch_invariance.py" "$build" || echo "FAIL batch_invariance.py"
 check "verify demo by the definitions' own references" \
   "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"

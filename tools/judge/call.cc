@@ -381,12 +381,11 @@ std::string Call::lay_out(const CaseData& data, std::vector<BufferSpec>* buffers
   for (BufferSpec& buffer : *buffers) {
     const PatternValue* const tensor = variant_.pattern->find_value(buffer.name);
     if (tensor == nullptr || !tensor->layout || is_row_by_row(*tensor, values)) continue;
-    const bool has_own_memory = buffer.is_output && buffer.shares.empty();
     for (const auto& [count, stride] : *tensor->layout) {
-      const auto elements = evaluate(stride.expression, values);
-      if (elements) buffer.strides.push_back(*elements);
+      if (const auto step = evaluate(stride.expression, values)) buffer.strides.push_back(*step);
     }
-    if (!has_own_memory || buffer.strides.size() != buffer.shape.size()) {
+    if (!buffer.is_output || !buffer.shares.empty() ||
+        buffer.strides.size() != buffer.shape.size()) {
       return fmt::format("pattern \"{}\" has {} in a layout that is not made here", variant_.name,
                          in_quotes(buffer.name));
     }

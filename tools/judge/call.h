@@ -24,16 +24,6 @@ struct KernelRecord;
 
 namespace fibshim::judge {
 
-// A tensor that is passed to the kernel.
-struct BufferSpec {
-  std::string name;
-  const ElementType* type = nullptr;
-  std::vector<int64_t> shape;
-  bool is_output = false;
-  std::string shares;  // the input whose buffer this output is written into; "" if it has its own
-  std::vector<int64_t> strides;  // of an output, in elements; empty: it lies row by row
-};
-
 class Call {
  public:
   // `recorded`: kernels, of which one may fit the pattern. All arguments must outlive the Call.
@@ -49,8 +39,7 @@ class Call {
   // that only the pattern's kernel takes, if their shape is known.
   Result<std::vector<BufferSpec>> buffers(const AxisValues& axes, bool for_original = false) const;
 
-  // Gives outputs the strides that the pattern's "layout" says. Returns which buffer cannot have
-  // them, or "".
+  // Lays outputs out as the pattern says. Returns which buffer cannot lie so, or "".
   std::string lay_out(const CaseData& data, std::vector<BufferSpec>* buffers) const;
 
   // The launch that the shim would make; nothing if it would run the original, and then *reason

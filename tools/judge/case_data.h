@@ -48,6 +48,16 @@ struct Tensor {
   }
 };
 
+// A tensor that is passed to the kernel.
+struct BufferSpec {
+  std::string name;
+  const ElementType* type = nullptr;
+  std::vector<int64_t> shape;
+  bool is_output = false;
+  std::string shares;  // the input whose buffer this output is written into; "" if it has its own
+  std::vector<int64_t> strides;  // of an output, in elements; empty: it lies row by row
+};
+
 struct CaseData {
   AxisValues axes;                        // const and var
   std::map<std::string, Tensor> tensors;  // inputs

@@ -33,6 +33,11 @@ void visit_members(Outcome& outcome, const Visit& visit) {
 
 }  // namespace
 
+void find_wrong(std::string why, CaseOutcome* outcome) {
+  outcome->status = kIncorrect;
+  if (outcome->log.empty()) outcome->log = std::move(why);
+}
+
 void merge(const CaseOutcome& other, CaseOutcome* outcome) {
   static constexpr const char* kOrder[] = {kSkipped,   kPassed,  kNotJudged,
                                            kIncorrect, kTimeout, kRuntimeError};

@@ -58,6 +58,9 @@ inline constexpr char kTimeout[] = "TIMEOUT";
 inline constexpr char kSkipped[] = "SKIPPED";
 inline constexpr char kNotJudged[] = "NOT_JUDGED";
 
+// The outcome is wrong, for the first reason that is found.
+void find_wrong(std::string why, CaseOutcome* outcome);
+
 // Merges another run's outcome into *outcome: the record of several runs has the worst of them.
 void merge(const CaseOutcome& other, CaseOutcome* outcome);
 
