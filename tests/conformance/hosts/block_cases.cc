@@ -31,6 +31,8 @@ struct Buffers {
   CUdeviceptr x = at(0), weight = at(1), residual = at(2), quantized = at(3), scales = at(4);
 };
 
+constexpr float kLeast = 1e-10f;  // the quantisation's epsilon
+
 class Launches {
  public:
   explicit Launches(const Gpu& gpu) : gpu_(gpu), module_(gpu.load_module()) {}
@@ -83,9 +85,8 @@ class Launches {
 GPU_CASE(block_quantisation_of_vllm) {
   const Buffers on;
   Launches launches(gpu);
-  constexpr float kEps = 1e-10f;
   const auto quantize = [&](const std::string& ours, const std::string& original, int rows,
-                            int blocks, int pitch, float eps = kEps, float lowest = -448,
+                            int blocks, int pitch, float eps = kLeast, float lowest = -448,
                             float largest = 448, CUdeviceptr shift = 0, int64_t more = 0) {
     launches.expect(ours, original, 1, on.x + shift, on.quantized, on.scales,
                     int64_t{rows} * blocks + more, eps, lowest, largest, blocks, pitch);
@@ -99,20 +100,20 @@ GPU_CASE(block_quantisation_of_vllm) {
     const std::string by_rows = group_quant(false, kind.is_ue8m0);
     const std::string by_columns = group_quant(true, kind.is_ue8m0);
     quantize(kind.few, by_rows, 3, 32, 1);
-    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 32, 1);
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 32, 1);
     quantize(kind.few, by_columns, 3, 32, 4);
-    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kEps, 3, 32, 1, 4);
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 1, 4);
     quantize(kind.many, by_columns, 513, 56, 516);
-    launches.expect_launch(449, 256, on.x, on.quantized, on.scales, kEps, 513, 56, 1, 516);
+    launches.expect_launch(449, 256, on.x, on.quantized, on.scales, kLeast, 513, 56, 1, 516);
     quantize(kind.few, by_columns, 128, 56, 128);
     quantize("", by_columns, 129, 56, 132);  // as fast
     quantize("", by_columns, 3, 32, 2);      // a pitch of fewer than the rows
     for (const std::string& original : {by_rows, by_columns}) {
       quantize("", original, 3, 32, 4, 0.0f);
-      quantize("", original, 3, 32, 4, kEps, -240);
-      quantize("", original, 3, 32, 4, kEps, -448, 240);
-      quantize("", original, 3, 32, 4, kEps, -448, 448, 8);
-      quantize("", original, 3, 32, 4, kEps, -448, 448, 0, 1);
+      quantize("", original, 3, 32, 4, kLeast, -240);
+      quantize("", original, 3, 32, 4, kLeast, -448, 240);
+      quantize("", original, 3, 32, 4, kLeast, -448, 448, 8);
+      quantize("", original, 3, 32, 4, kLeast, -448, 448, 0, 1);
     }
   }
   const auto of_flashinfer = [&](const std::string& ours, int width, int rows) {
