@@ -386,8 +386,8 @@ std::string Call::lay_out(const CaseData& data, std::vector<BufferSpec>* buffers
     }
     if (!buffer.is_output || !buffer.shares.empty() ||
         buffer.strides.size() != buffer.shape.size()) {
-      return fmt::format("pattern \"{}\" has {} in a layout that is not made here", variant_.name,
-                         in_quotes(buffer.name));
+      return fmt::format("{} cannot be laid out as pattern \"{}\" says", in_quotes(buffer.name),
+                         variant_.name);
     }
   }
   return "";

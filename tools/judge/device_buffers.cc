@@ -99,7 +99,6 @@ Result<std::string> DeviceBuffers::find_changed_input(const CaseData& data) {
 Result<Tensor> DeviceBuffers::read(const std::string& name) {
   const BufferSpec& spec = *std::ranges::find(specs_, name, &BufferSpec::name);
   Tensor tensor{spec.type, spec.shape, {}};
-  tensor.allocate();
   const size_t element = spec.type->bytes;
   std::vector<uint8_t> memory(static_cast<size_t>(elements_of(spec)) * element);
   FIBSHIM_TRY(gpu_->to_host(memory.data(), addresses_.at(spec.name), memory.size()));
@@ -107,6 +106,7 @@ Result<Tensor> DeviceBuffers::read(const std::string& name) {
     tensor.bytes = std::move(memory);
     return tensor;
   }
+  tensor.allocate();
   for (int64_t i = 0; i < tensor.count(); ++i) {
     int64_t rest = i, at = 0;
     for (size_t axis = spec.shape.size(); axis-- > 0; rest /= spec.shape[axis]) {

@@ -216,8 +216,7 @@ TEST_F(Calls, LayOutOutputsAsThePatternSays) {
   EXPECT_EQ(laid_out("output", R"([["batch_size", 64], [64, 1]])", 3), std::vector<int64_t>());
   EXPECT_EQ(why_, "");
   laid_out("hidden_states", by_columns, 3);
-  EXPECT_EQ(why_,
-            "pattern \"engine-norm\" has \"hidden_states\" in a layout that is not made here");
+  EXPECT_EQ(why_, "\"hidden_states\" cannot be laid out as pattern \"engine-norm\" says");
 }
 
 TEST_F(Calls, LaunchWhatTheBindingSaysWhateverTheJsonSays) {

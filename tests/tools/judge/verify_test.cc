@@ -369,6 +369,17 @@ TEST_F(Judge, ReadsOutputsInTheLayoutOfThePattern) {
                  R"("layout": [["batch_size", 1], [64, "batch_size + 1"]], )");
   write_text(folder_ / "config/patterns/engine-norm.json", pattern);
   EXPECT_CONTAINS(exits(0, verify()).out, "0 failed");
+  EXPECT_CONTAINS(run({"verify", folder_ / "config", "--batch-invariant"}).out, "left out");
+}
+
+TEST_F(Judge, DoesNotJudgeWhatTheReferenceDoesNotKnow) {
+  write_norm(
+      "norm_right", kAligned,
+      R"("verify": {"op": "softmax", "arguments": {"rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )");
+  const ProgramResult result = exits(1, verify());
+  EXPECT_CONTAINS(result.out, "NOT JUDGED");
+  EXPECT_CONTAINS(result.out, "give --python");
+  EXPECT_CONTAINS(result.err, "nothing was judged");
 }
 
 TEST_F(Judge, LetsAWhereKeepUnalignedBuffersOut) {
