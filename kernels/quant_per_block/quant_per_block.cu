@@ -4,10 +4,12 @@
 //   quant_per_block1_bf16                  y = x
 //   quant_per_block_ue8m0_1_bf16           the same with scales that are powers of two
 //   quant_per_block_unbounded_1_bf16       the same as FlashInfer rounds, with scale 1 for a block of zeros
+//   quant_per_block_floored_1_bf16         the same as SGLang rounds
+//   quant_per_block_bounded_1_bf16         the same as it did before 0.5.23: NaN becomes the largest number
 //   silu_and_mul_quant_per_block1_bf16     y = silu of a token's first half * its second
 //   rmsnorm_quant_per_block_h4096_bf16     y = z / sqrt(mean(z^2) + eps), rounded, * w, rounded; z = x
 //   fused_add_rmsnorm_quant_per_block_h4096_bf16   the same of z = x + residual, which goes to the residual, rounded
-// 1, 2, 4: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
+// 1, and 4, or 2 of silu·mul: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
 // By that silu·mul is divided; the others are multiplied with its reciprocal.
 //
 // The scale of a row's block is at row * row_stride + block * block_stride. Grids: all vectors, divided by a block's,
@@ -103,6 +105,20 @@ struct Unbounded {
     scale = approximate_reciprocal(factor);
   }
   __device__ float operator()(float x) const { return x * factor; }
+};
+
+// x * (448 / the largest magnitude, which counts as eps at least), by an approximate reciprocal.
+template <bool kHidesNan>
+struct Floored {
+  float scale, factor;
+  __device__ Floored(float largest, float eps) {
+    largest = fmaxf(largest, eps);
+    factor = kLargestFp8 * approximate_reciprocal(largest);
+    scale = largest * (1.0f / kLargestFp8);
+  }
+  __device__ float operator()(float x) const {
+    return kHidesNan ? fminf(x * factor, kLargestFp8) : x * factor;
+  }
 };
 
 template <class Rule>
@@ -260,10 +276,14 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
                                           num_blocks, next_may_begin);                            \
   }
 
-#define FIBSHIM_VECTOR_KERNELS(vectors)                                                           \
-  FIBSHIM_QUANT_KERNEL(quant_per_block, vectors, fibshim::MultipliedOrLowest<false>)              \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0_, vectors, fibshim::MultipliedOrLowest<true>)        \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded_, vectors, fibshim::Unbounded)                   \
+#define FIBSHIM_QUANT_KERNELS(vectors)                                                     \
+  FIBSHIM_QUANT_KERNEL(quant_per_block, vectors, fibshim::MultipliedOrLowest<false>)       \
+  FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0_, vectors, fibshim::MultipliedOrLowest<true>) \
+  FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded_, vectors, fibshim::Unbounded)            \
+  FIBSHIM_QUANT_KERNEL(quant_per_block_floored_, vectors, fibshim::Floored<false>)         \
+  FIBSHIM_QUANT_KERNEL(quant_per_block_bounded_, vectors, fibshim::Floored<true>)
+
+#define FIBSHIM_SILU_KERNEL(vectors)                                                              \
   extern "C" __global__ void __launch_bounds__(256) silu_and_mul_quant_per_block##vectors##_bf16( \
       const __nv_bfloat16* input, uint8_t* quantized, float* scales, uint32_t num_tokens,         \
       uint32_t width, int row_stride, int block_stride, int next_may_begin) {                     \
@@ -271,9 +291,10 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
                                             num_tokens, width, next_may_begin);                   \
   }
 
-FIBSHIM_VECTOR_KERNELS(1)
-FIBSHIM_VECTOR_KERNELS(2)
-FIBSHIM_VECTOR_KERNELS(4)
+FIBSHIM_QUANT_KERNELS(1)
+FIBSHIM_QUANT_KERNELS(4)
+FIBSHIM_SILU_KERNEL(1)
+FIBSHIM_SILU_KERNEL(2)
 
 #define FIBSHIM_NORM_KERNELS(hidden)                                                            \
   FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                           \

@@ -141,6 +141,7 @@ const Row kRows[] = {
     {"FieldsOfBlockScaledProducts", {"fields_of_block_scaled_products"}, 0, kAsksWhatRan, kVllm},
     {"BlockQuantisationOfVllm", {"block_quantisation_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"BlockSiluOfVllm", {"block_silu_of_vllm"}, 0, kAsksWhatRan, kVllm},
+    {"BlockQuantisationOfSglang", {"block_quantisation_of_sglang"}, 0, kAsksWhatRan, kSglang},
     {"BlockNormsOfVllm", {"block_norms_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"NormsOfVllmWithoutAWeight", {"norms_of_vllm_without_a_weight"}, 0, kAsksWhatRan, kVllm},
     {"ActivationsOfVllm", {"activations_of_vllm"}, 0, kAsksWhatRan, kVllm},

@@ -807,8 +807,8 @@ FAMILIES = {
                      "silu_and_mul_then_quant_per_token"), then_quant),
     **dict.fromkeys([f"{of}quant_{scales}" for of in ("", "rmsnorm_", "add_rmsnorm_", "add2_rmsnorm_sum_", "silu_and_mul_")
                      for scales in ("per_token", "static")], quant),
-    **dict.fromkeys([f"{of}quant_per_block{kind}" for of, kind in (("", ""), ("", "_ue8m0"), ("", "_unbounded"), ("rmsnorm_", ""), ("fused_add_rmsnorm_", ""),
-                                                                   ("silu_and_mul_", ""))], quant_per_block),
+    **dict.fromkeys([f"{of}quant_per_block{kind}" for of, kind in (("", ""), ("", "_ue8m0"), ("", "_unbounded"), ("", "_floored"), ("", "_bounded"), ("rmsnorm_", ""),
+                                                                   ("fused_add_rmsnorm_", ""), ("silu_and_mul_", ""))], quant_per_block),
     **dict.fromkeys([op + form for op in ("sampling_from_probs", "top_k_sampling", "top_p_sampling", "top_k_top_p_sampling", "min_p_sampling")
                      for form in ("", "_one_limit", "_tokens")], sampling),
 }

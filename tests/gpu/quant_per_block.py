@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Rows brought to fp8 with a scale for each block of 128 elements, alone or behind a norm or silu·mul, by config/vllm, vLLM and FlashInfer.
+"""Rows brought to fp8 with a scale for each block of 128 elements, alone or behind a norm or silu·mul, by the folders, vLLM, FlashInfer and SGLang.
 
     quant_per_block.py LIBRARY [--flashinfer FOLDER] [--kinds KIND,...] [--sizes N,...] [--rows M,...] [--forms] [--keep FILE] [--out FILE]
+    quant_per_block.py --sglang KERNELS [--kinds ...]
 
 LIBRARY: vLLM's _C_stable_libtorch.abi3.so, of 0.33: before, vLLM divides where 0.33 multiplies with the reciprocal, but for silu·mul. FOLDER: has call.py, whose runner()
-is FlashInfer's fp8_blockscale_gemm_sm90; without it what FlashInfer rounds is compared with the definition's reference alone. Scales and bytes
-must be the same; a norm adds up in another order, hence a few in 100,000 may differ. Timed in replayed graphs. N is a row's size, of silu·mul the
+is FlashInfer's fp8_blockscale_gemm_sm90; without it what FlashInfer rounds is compared with the definition's reference alone. KERNELS: what
+`tests/engines/engines.py sglang KERNELS` compiles, of 0.5.23 or before; of config/sglang. Scales and bytes must be the same; a norm adds up in another order, hence a few in 100,000 may differ. Timed in replayed graphs. N is a row's size, of silu·mul the
 output's. --forms: also times other vectors of a thread and threads of a block.
 """
 import argparse
 import copy
+import ctypes
 import json
 import pathlib
 import re
@@ -21,11 +23,11 @@ from counters import BUILD
 from graph_time import graph_us
 from kept_times import NOISE, KeptTimes, finish
 from report import Report
-from solutions import evaluate, load_all
+from solutions import Kernel, evaluate, load_all
 
-FOLDER = pathlib.Path(BUILD) / "config/vllm"
 KINDS = ("quant_per_block", "quant_per_block_ue8m0", "quant_per_block_unbounded", "silu_and_mul_quant_per_block", "rmsnorm_quant_per_block",
          "fused_add_rmsnorm_quant_per_block")
+KINDS_OF_SGLANG = ("quant_per_block_floored", "quant_per_block_bounded")
 SIZES = (1024, 2048, 4096, 5120, 7168, 14336)  # of the quantisation alone, which takes any
 ROWS = (1, 2, 3, 8, 16, 32, 64, 129, 1024, 8192)
 GROUP = 128
@@ -36,7 +38,8 @@ SHARE = 5e-5  # of a norm's bytes that the order of a sum tips,
 SHARE_OF_SCALES = 2e-4  # and of its scales,
 MOST_OF_SCALE = 149797  # by two units of bfloat16, which are up to 8/7 of 2^17 units of a scale, since 448 is 7 * 64
 SHARE_OF_REFERENCE = 3e-4  # of bytes, whose reference computes silu and roots otherwise
-SHARE_OF_TIES = 0.06  # FlashInfer's reciprocals are approximate, and many elements lie between two numbers of fp8
+SHARE_OF_TIES = 0.06  # approximate reciprocals: many elements lie between two numbers of fp8
+APPROXIMATE = ("unbounded", "floored", "bounded")
 
 
 def is_alone(kind):
@@ -77,7 +80,7 @@ class Case:
             x[3, 7] = float("inf")
             x[4] *= 2.0**-100
             x[6] *= 40
-            if not kind.endswith("unbounded"):
+            if not kind.endswith("_unbounded"):
                 x[2, 5] = float("nan")
                 x[5, 9] = -float("inf")
         self.inputs = {"input" if of_silu else "hidden_states": x}
@@ -109,11 +112,13 @@ class Case:
         solution.launch(self.arguments)
         return {name: output.clone() for name, output in self.outputs.items()}
 
-    def run_original(self, flashinfer):
-        """In place on the residual, as vLLM calls it."""
+    def run_original(self, original):
+        """In place on the residual, as vLLM calls it. `original`: FlashInfer or SGLang."""
         quantized, scales = self.outputs["quantized"], self.outputs["scales"]
-        if self.kind.endswith("unbounded"):
-            flashinfer.fp8_quantize_1x128(self.inputs["hidden_states"], quantized, scales.t(), False)
+        if self.kind in KINDS_OF_SGLANG:
+            original.quantize(self)
+        elif self.kind.endswith("unbounded"):
+            original.fp8_quantize_1x128(self.inputs["hidden_states"], quantized, scales.t(), False)
         elif is_alone(self.kind):
             torch.ops._C.per_token_group_fp8_quant(self.inputs["hidden_states"], quantized, scales, GROUP, LEAST, -LARGEST, LARGEST,
                                                    self.kind.endswith("ue8m0"), self.columns, False)
@@ -123,11 +128,11 @@ class Case:
             torch.ops._C.rms_norm_per_block_quant(quantized, self.inputs["hidden_states"], self.inputs["weight"], scales, EPS, None,
                                                   self.outputs.get("residual_output"), GROUP, self.columns)
 
-    def result_of_original(self, flashinfer):
+    def result_of_original(self, original):
         self.poison()
         if "residual" in self.inputs:
             self.outputs["residual_output"].copy_(self.inputs["residual"])
-        self.run_original(flashinfer)
+        self.run_original(original)
         return {name: output.clone() for name, output in self.outputs.items()}
 
 
@@ -142,6 +147,30 @@ class FlashInfer:
     def fp8_quantize_1x128(self, x, quantized, by_columns, is_ue8m0):
         pitch = by_columns.stride(0)
         self.runner.fp8_quantize_1x128(x, quantized, by_columns.as_strided((by_columns.shape[0], pitch), (pitch, 1)), is_ue8m0)
+
+
+class SGLang:
+    """Its kernels, launched as it launches them. Their parameter is a struct: tensors are an address and strides."""
+
+    class Params(ctypes.Structure):
+        _fields_ = [("x", ctypes.c_uint64), ("x_expert_stride", ctypes.c_int64), ("x_stride", ctypes.c_int64),
+                    ("quantized", ctypes.c_uint64), ("quantized_expert_stride", ctypes.c_int64), ("quantized_stride", ctypes.c_int64),
+                    ("scales", ctypes.c_uint64), ("scales_expert_stride", ctypes.c_uint32), ("scales_token_stride", ctypes.c_uint32),
+                    ("scales_group_stride", ctypes.c_uint32), ("num_groups", ctypes.c_uint32), ("num_tokens", ctypes.c_uint32),
+                    ("hidden_size", ctypes.c_uint32)]
+
+    def __init__(self, cubin):
+        symbols = re.findall(rb"_ZN6sglang33per_token_group_quant_flat_kernel\w+", cubin.read_bytes())
+        self.kernels = {by_columns: Kernel(str(cubin), next(one for one in symbols if part in one).decode(), [lambda params: params])
+                        for by_columns, part in ((True, b"Lj128ELb0ELb0E"), (False, b"Lj128ELb0ELb1E"))}
+        self.kind = KINDS_OF_SGLANG[b"Lj128ELb0ELb0ELb1ELb0ELb0E" not in cubin.read_bytes()]
+
+    def quantize(self, case):
+        size, outputs = case.axes["hidden_size"], case.outputs
+        params = self.Params(case.inputs["hidden_states"].data_ptr(), 0, size, outputs["quantized"].data_ptr(), 0, size,
+                             outputs["scales"].data_ptr(), 0, *outputs["scales"].stride(), size // GROUP, case.rows, size)
+        threads = case.rows * size // 16
+        self.kernels[case.columns].launch((-(-threads // 256), 1, 1), (256, 1, 1), [params], is_dependent=True)
 
 
 def reference_of(case, reference):
@@ -178,7 +207,7 @@ def forms(solutions, made={}):
         return
     stem = re.sub(r"\d_bf16$", "", solutions[0].kernel_name)
     rows = "num_tokens" if stem.startswith("silu") else "batch_size"
-    for vectors in (1, 2, 4):
+    for vectors in (1, 2) if stem.startswith("silu") else (1, 4):
         for threads in (64, 128, 256):
             key = solutions[0].definition, vectors, threads
             if key not in made:
@@ -190,10 +219,10 @@ def forms(solutions, made={}):
 
 
 def judge(report, kind, size, solutions, reference, options):
-    is_norm, has_original = "norm" in kind, options.original is not None or not kind.endswith("unbounded")
+    is_norm, has_original = "norm" in kind, options.original is not None or not kind.endswith("_unbounded")
     with report.phase(f"{kind} of {size}: as the engine's") as problems:
         for rows in options.rows:
-            for columns in (True,) if kind.endswith("unbounded") else (True, False):
+            for columns in (True,) if kind.endswith("_unbounded") else (True, False):
                 case, plain = Case(kind, size, rows, columns), Case(kind, size, rows, columns, is_special=False)
                 solution, where = chosen(solutions, case), f"{rows} rows, scales by {'columns' if columns else 'rows'}"
                 if solution is None:
@@ -204,15 +233,15 @@ def judge(report, kind, size, solutions, reference, options):
                     found = differences(case.result(one), theirs, SHARE if is_norm else 0, SHARE_OF_SCALES if is_norm else 0)
                     problems += [f"{where}{form}: {problem}" for problem in found]
                 exact = reference_of(plain, reference)
-                share = SHARE_OF_TIES if kind.endswith("unbounded") else SHARE_OF_REFERENCE
+                share = SHARE_OF_TIES if kind.endswith(APPROXIMATE) else SHARE_OF_REFERENCE
                 found = differences(plain.result(solution), exact, share, SHARE_OF_SCALES, ulps=16)
                 problems += [f"{where}, the reference: {problem}" for problem in found]
 
 
 def time_all(kind, size, solutions, options, kept, table, slower):
-    if kind.endswith("unbounded") and options.original is None:
+    if kind.endswith("_unbounded") and options.original is None:
         return
-    original = "FlashInfer" if kind.endswith("unbounded") else "vLLM"
+    original = "SGLang" if kind in KINDS_OF_SGLANG else "FlashInfer" if kind.endswith("_unbounded") else "vLLM"
     for rows in options.rows:
         case = Case(kind, size, rows, columns=True, is_special=False)
         solution = chosen(solutions, case)
@@ -233,34 +262,41 @@ def time_all(kind, size, solutions, options, kept, table, slower):
 def main():
     numbers = lambda text: [int(number) for number in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("library", type=pathlib.Path, nargs="?")
+    parser.add_argument("--sglang", type=pathlib.Path, metavar="KERNELS")
     parser.add_argument("--flashinfer", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=KINDS, metavar="KIND,...")
+    parser.add_argument("--kinds", type=lambda text: text.split(","), metavar="KIND,...")
     parser.add_argument("--sizes", type=numbers, metavar="N,...")
     parser.add_argument("--rows", type=numbers, default=ROWS, metavar="M,...")
     parser.add_argument("--forms", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE BUILD/config/vllm`")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE` and the folder")
     options = parser.parse_args()
+    if (options.library is None) == (options.sglang is None):
+        parser.error("give vLLM's library, or --sglang and its kernels")
     report = Report("quant_per_block")
     if torch.cuda.get_device_capability() != (9, 0):
         report.skip("quant_per_block", "the kernels are for sm_90")
         return report.finish()
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     torch.set_grad_enabled(False)
-    torch.ops.load_library(str(options.library))
-    options.original = FlashInfer(options.flashinfer) if options.flashinfer else None
+    if options.sglang:
+        options.original, home = SGLang(options.sglang), pathlib.Path(BUILD) / "config/sglang"
+        options.kinds = options.kinds or (options.original.kind,)
+    else:
+        torch.ops.load_library(str(options.library))
+        options.original, home = FlashInfer(options.flashinfer) if options.flashinfer else None, pathlib.Path(BUILD) / "config/vllm"
     by_definition = {}
-    for solution in load_all(str(FOLDER)):
+    for solution in load_all(str(home)):
         by_definition.setdefault(solution.definition, []).append(solution)
-    kept, table, slower = KeptTimes(FOLDER), [], []
-    for kind in options.kinds:
+    kept, table, slower = KeptTimes(home), [], []
+    for kind in options.kinds or KINDS:
         for size in sizes_of(kind, by_definition):
             if options.sizes and size not in options.sizes:
                 continue
             definition = definition_of(kind, size)
             folder = "quant_per_block" if is_alone(kind) else kind
-            reference = json.loads((FOLDER / "definitions" / folder / f"{definition}.json").read_text())
+            reference = json.loads((home / "definitions" / folder / f"{definition}.json").read_text())
             judge(report, kind, size, by_definition[definition], reference, options)
             time_all(kind, size, by_definition[definition], options, kept, table, slower)
     report.check("not slower", slower)

@@ -1,5 +1,5 @@
-// Kernels of vLLM and FlashInfer that bring rows to fp8 with a scale for each block of 128 elements (config/vllm): which of ours
-// replaces them, and what it is given. Where the scales lie is told by the kernel's name and one number.
+// Kernels of vLLM, FlashInfer (config/vllm) and SGLang (config/sglang) that bring rows to fp8 with a scale for each block of 128
+// elements: which of ours replaces them, and what it is given. Where the scales lie is told by the kernel's name and one number.
 
 #include <tuple>
 
@@ -24,6 +24,17 @@ std::string norm_quant(bool has_residual, bool by_columns) {
 constexpr char kFlashInfers[] =
     "_ZN12tensorrt_llm7kernels19fp8_blockscale_gemm18scale_1x128_kernelI13__nv_bfloat1613__nv_fp8_"
     "e4m3fEEvPT0_PT1_PKT_ii";
+
+// As 0.5.23, 0.5.22 and 0.5.21 compile it.
+std::string group_quant_of_sglang(bool by_rows, const char* rest) {
+  return "_ZN6sglang33per_token_group_quant_flat_kernelINS_10QuantTraitI13__nv_bfloat1613__nv_fp8_"
+         "e4m3Lj128ELb0ELb" +
+         std::to_string(by_rows) + "ELb1ELb0E" + rest;
+}
+#define FIBSHIM_CONDITIONAL \
+  "ELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE"
+constexpr const char* kSglangs[] = {"Lb0EE" FIBSHIM_CONDITIONAL, "E" FIBSHIM_CONDITIONAL,
+                                    "EELb1EEEvNS_17QuantKernelParamsE"};
 
 struct Buffers {
   CUdeviceptr memory = device_memory(size_t{8} << 20);
@@ -124,6 +135,59 @@ GPU_CASE(block_quantisation_of_vllm) {
   of_flashinfer("quant_per_block_unbounded_4_bf16", 4096, 1024);
   launches.expect_launch(512, 256, on.x, on.quantized, on.scales, 0.0f, 1024, 32, 1, 1024);
   of_flashinfer("", 4160, 5);
+  launches.state_counts();
+}
+
+GPU_CASE(block_quantisation_of_sglang) {
+  const Buffers on;
+  Launches launches(gpu);
+  struct Params {
+    CUdeviceptr x;
+    int64_t x_strides[2];
+    CUdeviceptr quantized;
+    int64_t quantized_strides[2];
+    CUdeviceptr scales;
+    uint32_t expert_stride, token_stride, group_stride, num_groups, num_tokens, hidden_size;
+  };
+  const auto params = [&](bool by_rows, uint32_t rows, uint32_t blocks, uint32_t pitch) {
+    const int64_t width = int64_t{blocks} * 128;
+    return Params{.x = on.x,
+                  .x_strides = {0, width},
+                  .quantized = on.quantized,
+                  .quantized_strides = {0, width},
+                  .scales = on.scales,
+                  .expert_stride = 0,
+                  .token_stride = by_rows ? pitch : 1,
+                  .group_stride = by_rows ? 1 : pitch,
+                  .num_groups = blocks,
+                  .num_tokens = rows,
+                  .hidden_size = blocks * 128};
+  };
+  for (const char* rest : kSglangs) {
+    const std::string by_columns = group_quant_of_sglang(false, rest);
+    const std::string by_rows = group_quant_of_sglang(true, rest);
+    const std::string ours =
+        std::string("quant_per_block_") + (rest == kSglangs[0] ? "floored_" : "bounded_");
+    launches.expect(ours + "1_bf16", by_columns, 3, params(false, 3, 32, 4));
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 1, 4);
+    launches.expect(ours + "1_bf16", by_rows, 3, params(true, 3, 32, 32));
+    launches.expect_launch(12, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 32, 1);
+    launches.expect(ours + "4_bf16", by_columns, 513, params(false, 513, 56, 516));
+    launches.expect_launch(449, 256, on.x, on.quantized, on.scales, kLeast, 513, 56, 1, 516);
+    const auto keep = [&](bool is_by_rows, auto change) {
+      Params changed = params(is_by_rows, 3, 32, 32);
+      change(changed);
+      launches.expect("", is_by_rows ? by_rows : by_columns, 3, changed);
+    };
+    keep(false, [](Params& p) { p.x_strides[1] += 8; });
+    keep(false, [](Params& p) { p.quantized_strides[1] += 8; });
+    keep(false, [](Params& p) { p.token_stride = 2; });
+    keep(false, [](Params& p) { p.group_stride = 2; });
+    keep(false, [](Params& p) { p.num_groups = 31; });
+    keep(false, [](Params& p) { p.x += 8; });
+    keep(true, [](Params& p) { p.token_stride = 31; });
+    keep(true, [](Params& p) { p.group_stride = 2; });
+  }
   launches.state_counts();
 }
 

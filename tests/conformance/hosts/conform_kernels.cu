@@ -197,6 +197,25 @@ extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float
       void*, float*, const void*, const void*, const float*, float, int, int, void*, int64_t) {}
 BLOCK_QUANT_KERNELS(0)
 BLOCK_QUANT_KERNELS(1)
+// SGLang's.
+struct GroupQuantParams {
+  const void* x;
+  int64_t x_strides[2];
+  void* quantized;
+  int64_t quantized_strides[2];
+  float* scales;
+  uint32_t scales_strides[3], num_groups, num_tokens, hidden_size;
+};
+#define GROUP_QUANT_OF_SGLANG(by_rows, rest) \
+  _ZN6sglang33per_token_group_quant_flat_kernelINS_10QuantTraitI13__nv_bfloat1613__nv_fp8_e4m3Lj128ELb0ELb##by_rows##ELb1ELb0E##rest
+#define GROUP_QUANT_OF_SGLANG_KERNELS(rest)                                           \
+  extern "C" __global__ void GROUP_QUANT_OF_SGLANG(0, rest)(const GroupQuantParams) {} \
+  extern "C" __global__ void GROUP_QUANT_OF_SGLANG(1, rest)(const GroupQuantParams) {}
+GROUP_QUANT_OF_SGLANG_KERNELS(
+    Lb0EEELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE)
+GROUP_QUANT_OF_SGLANG_KERNELS(
+    EELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE)
+GROUP_QUANT_OF_SGLANG_KERNELS(EELb1EEEvNS_17QuantKernelParamsE)
 #define SCALE_1X128 \
   _ZN12tensorrt_llm7kernels19fp8_blockscale_gemm18scale_1x128_kernelI13__nv_bfloat1613__nv_fp8_e4m3fEEvPT0_PT1_PKT_ii
 extern "C" __global__ void SCALE_1X128(void*, float*, const void*, int, int) {}
