@@ -1,15 +1,15 @@
 // Brings rows to fp8 (e4m3) with a scale for each block of 128 elements of a row, alone or together with what makes the
 // rows, as vLLM and FlashInfer do for products with 128 x 128 blocks of weights. Computes in fp32.
 //
-//   quant_per_block1_bf16                  y = x
-//   quant_per_block_ue8m0_1_bf16           the same with scales that are powers of two
-//   quant_per_block_unbounded_1_bf16       the same as FlashInfer rounds, with scale 1 for a block of zeros
-//   quant_per_block_floored_1_bf16         the same as SGLang rounds
-//   quant_per_block_bounded_1_bf16         the same as it did before 0.5.23: NaN becomes the largest number
+//   quant_per_block_bf16                   y = x
+//   quant_per_block_ue8m0_bf16             the same with scales that are powers of two
+//   quant_per_block_unbounded_bf16         the same as FlashInfer rounds, with scale 1 for a block of zeros
+//   quant_per_block_floored_bf16           the same as SGLang rounds
+//   quant_per_block_bounded_bf16           the same as it did before 0.5.23: NaN becomes the largest number
 //   silu_and_mul_quant_per_block1_bf16     y = silu of a token's first half * its second
 //   rmsnorm_quant_per_block_h4096_bf16     y = z / sqrt(mean(z^2) + eps), rounded, * w, rounded; z = x
 //   fused_add_rmsnorm_quant_per_block_h4096_bf16   the same of z = x + residual, which goes to the residual, rounded
-// 1, and 4, or 2 of silu·mul: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
+// 1, 2: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
 // By that silu·mul is divided; the others are multiplied with its reciprocal.
 //
 // The scale of a row's block is at row * row_stride + block * block_stride. Grids: all vectors, divided by a block's,
@@ -37,18 +37,27 @@ __device__ void widen(Values& values, const Vector& vector) {
   for (int i = 0; i < kPairsPerVector; ++i) values[i] = Pair<Type>::unpack(vector.pairs[i]);
 }
 
-// Returns the largest magnitude of a block of elements to the lanes that hold it, ignoring NaN. The warp calls it.
-__device__ float largest_in_lanes(const Values& values) {
+// Returns the largest magnitude, ignoring NaN.
+__device__ float largest_of(const Values& values) {
   float largest = 0;
 #pragma unroll
   for (const float2& pair : values) {
     largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
   }
+  return largest;
+}
+
+// Returns the largest of so many lanes' to each of them. The warp calls it.
+template <int kCount>
+__device__ float largest_in_lanes(float largest) {
 #pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+  for (int distance = kCount / 2; distance > 0; distance /= 2) {
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   }
   return largest;
+}
+__device__ float largest_of_block(const Values& values) {
+  return largest_in_lanes<kLanes>(largest_of(values));
 }
 
 __device__ float approximate_reciprocal(float x) {
@@ -122,11 +131,11 @@ struct Floored {
 };
 
 template <class Rule>
-__device__ void store_quantized(uint2* to, const Values& values, const Rule& rule) {
+__device__ uint2 quantized_by(const Rule& rule, const Values& values) {
   Values scaled;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) scaled[i] = {rule(values[i].x), rule(values[i].y)};
-  *to = quantize(scaled);
+  return quantize(scaled);
 }
 
 // The vector of all rows that is a thread's i-th.
@@ -135,33 +144,35 @@ __device__ uint32_t place_of(int i) {
   return (blockIdx.x * kVectors + i) * blockDim.x + threadIdx.x;
 }
 
-template <int kVectors, class Rule>
+// A thread has two adjacent vectors.
+template <class Rule>
 __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Scales scales,
                               float eps, uint32_t batch_size, uint32_t num_blocks,
                               int next_may_begin) {
   let_next_begin(next_may_begin);
-  const uint32_t vectors = batch_size * num_blocks * kLanes;
+  const uint32_t place = place_of<1>(0);
+  const bool has_vectors = place < batch_size * num_blocks * (kLanes / 2);
   wait_for_kernel_before();
 
-  Vector x[kVectors] = {};
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const uint32_t place = place_of<kVectors>(i);
-    if (place < vectors) x[i] = load_once(reinterpret_cast<const uint4*>(hidden_states) + place);
+  Vector x[2] = {};
+  if (has_vectors) {
+    const uint4* const from = reinterpret_cast<const uint4*>(hidden_states) + int64_t{place} * 2;
+    x[0] = load_once(from);
+    x[1] = load_once(from + 1);
   }
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const uint32_t place = place_of<kVectors>(i);
-    Values values;
-    widen(values, x[i]);
-    const Rule rule(largest_in_lanes(values), eps);
-    if (place >= vectors) continue;
-    if (place % kLanes == 0) {
-      const uint32_t block = place / kLanes;
-      scales.store(block / num_blocks, block % num_blocks, rule.scale);
-    }
-    store_quantized(reinterpret_cast<uint2*>(quantized) + place, values, rule);
+  Values values[2];
+  widen(values[0], x[0]);
+  widen(values[1], x[1]);
+  float largest = fmaxf(largest_of(values[0]), largest_of(values[1]));
+  largest = largest_in_lanes<kLanes / 2>(largest);
+  if (!has_vectors) return;
+  const Rule rule(largest, eps);
+  if (place % (kLanes / 2) == 0) {
+    const uint32_t block = place / (kLanes / 2);
+    scales.store(block / num_blocks, block % num_blocks, rule.scale);
   }
+  const uint2 first = quantized_by(rule, values[0]), second = quantized_by(rule, values[1]);
+  reinterpret_cast<uint4*>(quantized)[place] = {first.x, first.y, second.x, second.y};
 }
 
 __device__ float silu(float x) { return x * reciprocal(1.0f + expf(-x)); }
@@ -194,12 +205,12 @@ __device__ void multiply_and_quantize(const Type* input, uint8_t* quantized, Sca
       const float2 b = Pair<Type>::unpack(up[i].pairs[j]);
       values[j] = {silu(a.x) * b.x, silu(a.y) * b.y};
     }
-    const Divided rule(largest_in_lanes(values));
+    const Divided rule(largest_of_block(values));
     const uint32_t place = place_of<kVectors>(i);
     const uint32_t token = place / vectors;
     if (token >= num_tokens) continue;
     if (place % kLanes == 0) scales.store(token, place % vectors / kLanes, rule.scale);
-    store_quantized(reinterpret_cast<uint2*>(quantized) + place, values, rule);
+    reinterpret_cast<uint2*>(quantized)[place] = quantized_by(rule, values);
   }
 }
 
@@ -256,32 +267,31 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
       const float2 y = round_to<Type>({values[i][j].x * rstd, values[i][j].y * rstd});
       values[i][j] = round_to<Type>({y.x * factor.x, y.y * factor.y});
     }
-    const MultipliedOrLargest rule(largest_in_lanes(values[i]));
+    const MultipliedOrLargest rule(largest_of_block(values[i]));
     const int at = i * Plan::kGroupThreads + place.thread;
     if (at % kLanes == 0) scales.store(place.row, at / kLanes, rule.scale);
-    store_quantized(to + at, values[i], rule);
+    to[at] = quantized_by(rule, values[i]);
   }
 }
 
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_QUANT_KERNEL(name, vectors, Rule)                                                 \
-  extern "C" __global__ void __launch_bounds__(256)                                               \
-      name##vectors##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized, float* scales, \
-                           float eps, uint32_t batch_size, uint32_t num_blocks, int row_stride,   \
-                           int block_stride, int next_may_begin) {                                \
-    fibshim::quantize_rows<vectors, Rule>(hidden_states, quantized,                               \
-                                          {scales, row_stride, block_stride}, eps, batch_size,    \
-                                          num_blocks, next_may_begin);                            \
+#define FIBSHIM_QUANT_KERNEL(name, ...)                                                      \
+  extern "C" __global__ void __launch_bounds__(256)                                          \
+      name##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized, float* scales,     \
+                  float eps, uint32_t batch_size, uint32_t num_blocks, int row_stride,       \
+                  int block_stride, int next_may_begin) {                                    \
+    fibshim::quantize_rows<__VA_ARGS__>(hidden_states, quantized,                            \
+                                        {scales, row_stride, block_stride}, eps, batch_size, \
+                                        num_blocks, next_may_begin);                         \
   }
 
-#define FIBSHIM_QUANT_KERNELS(vectors)                                                     \
-  FIBSHIM_QUANT_KERNEL(quant_per_block, vectors, fibshim::MultipliedOrLowest<false>)       \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0_, vectors, fibshim::MultipliedOrLowest<true>) \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded_, vectors, fibshim::Unbounded)            \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_floored_, vectors, fibshim::Floored<false>)         \
-  FIBSHIM_QUANT_KERNEL(quant_per_block_bounded_, vectors, fibshim::Floored<true>)
+FIBSHIM_QUANT_KERNEL(quant_per_block, fibshim::MultipliedOrLowest<false>)
+FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0, fibshim::MultipliedOrLowest<true>)
+FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded, fibshim::Unbounded)
+FIBSHIM_QUANT_KERNEL(quant_per_block_floored, fibshim::Floored<false>)
+FIBSHIM_QUANT_KERNEL(quant_per_block_bounded, fibshim::Floored<true>)
 
 #define FIBSHIM_SILU_KERNEL(vectors)                                                              \
   extern "C" __global__ void __launch_bounds__(256) silu_and_mul_quant_per_block##vectors##_bf16( \
@@ -291,8 +301,6 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
                                             num_tokens, width, next_may_begin);                   \
   }
 
-FIBSHIM_QUANT_KERNELS(1)
-FIBSHIM_QUANT_KERNELS(4)
 FIBSHIM_SILU_KERNEL(1)
 FIBSHIM_SILU_KERNEL(2)
 

@@ -15,8 +15,9 @@
                                            also what tests/gpu/cublas_versions.py --dump has written
   tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
                                            tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
-  tests/engines/engines.py sglang CUBIN [VERSION]         compiles SGLang's kernels of tests/engines/sglang_kernels.cu as it does itself at run
-                                           time, for tests/gpu/sglang_rewrites.py
+  tests/engines/engines.py sglang CUBIN [VERSION]         compiles SGLang's kernels of tests/engines/sglang_*.cu as it does itself at run
+                                           time, for tests/gpu/sglang_rewrites.py, and those of quantisation, for
+                                           quant_per_block.py, into CUBIN's name with .quant.cubin
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
                                            several, with : between), and adds what it finds to
                                            tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
@@ -718,9 +719,11 @@ def show(engine, is_verbose):
 
 
 def compile_sglang(cubin, version):
+    """Also its quantisation, beside the cubin, as NAME.quant.cubin."""
     with tempfile.TemporaryDirectory() as folder:
         flags = unpack_sglang(wheel_of("sglang", version), pathlib.Path(folder))
-        subprocess.run([os.environ.get("NVCC", "nvcc").split(":")[0], "-cubin", "-w", *flags, "-o", cubin, HERE / "sglang_kernels.cu"], check=True)
+        for name, more, made in (("sglang_kernels", [], cubin), ("sglang_quant_kernels", ["--use_fast_math"], cubin.with_suffix(".quant.cubin"))):
+            subprocess.run([os.environ.get("NVCC", "nvcc").split(":")[0], "-cubin", "-w", *flags, *more, "-o", made, HERE / f"{name}.cu"], check=True)
 
 
 def everything(engine, is_verbose):
@@ -746,7 +749,7 @@ def main():
     if args.what == "recorded":
         recorded(args.engine, args.version, args.recordings)
     elif args.what == "sglang":
-        compile_sglang(args.engine, args.version or [row[2] for row in rows("sglang") if row[1] == "sglang"][-1])
+        compile_sglang(pathlib.Path(args.engine), args.version or [row[2] for row in rows("sglang") if row[1] == "sglang"][-1])
     elif args.what == "cute":
         cute()
     elif args.what == "decode":

@@ -1,6 +1,6 @@
-// The kernels that SGLang compiles at run time for an attention layer, for activations and for what is multiplied in fp8, of the
-// sources in its wheel: the instances of heads of 128 in bfloat16, for models with 1, 2, 4 and 8 heads of key and value, and the
-// rotation of heads of 64. Compiled for its symbols, and for tests/gpu/sglang_rewrites.py.
+// The kernels that SGLang compiles at run time for an attention layer and for activations, of the sources in its wheel: the
+// instances of heads of 128 in bfloat16, for models with 1, 2, 4 and 8 heads of key and value, and the rotation of
+// heads of 64. Compiled for its symbols, and for tests/gpu/sglang_rewrites.py.
 #include "elementwise/activation.cuh"
 // 0.5.20 has this name in two headers.
 #define kThreadsPerBlock kThreadsPerBlockOfStore
@@ -8,7 +8,6 @@
 #undef kThreadsPerBlock
 #include "elementwise/qknorm.cuh"
 #include "elementwise/rope.cuh"
-#include "gemm/per_token_group_quant.cuh"
 
 using namespace sglang;
 
@@ -29,13 +28,9 @@ constexpr auto run_of() {
 void instantiate() {
   using Rotation = FusedRopeKernel<true, 128, true, bf16_t>;
   using SmallRotation = FusedRopeKernel<true, 64, true, bf16_t>;
-  using Quant =
-      PerTokenGroupQuantFlatKernel<bf16_t, fp8_e4m3_t, 128, false, false, true, false, true>;
-  using QuantByRows =
-      PerTokenGroupQuantFlatKernel<bf16_t, fp8_e4m3_t, 128, false, true, true, false, true>;
   take<&SmallRotation::run, &SmallRotation::run_fused, &QKNormKernel<128, true, bf16_t>::run,
        &Rotation::run, &Rotation::run_fused, &ActivationKernel<bf16_t, true>::run_activation,
        &ActivationKernel<fp16_t, true>::run_activation, run_of<StoreKVCacheKernel, 1, 32>(),
        run_of<StoreKVCacheKernel, 2, 32>(), run_of<StoreKVCacheKernel, 4, 64>(),
-       run_of<StoreKVCacheKernel, 8, 128>(), &Quant::run, &QuantByRows::run>();
+       run_of<StoreKVCacheKernel, 8, 128>()>();
 }

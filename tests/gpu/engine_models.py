@@ -19,6 +19,7 @@ GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "
           "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
           "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 2, "eos_token_id": 1}
+FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128], "fmt": "e4m3"}
 MODELS = {
     "gemma3_4b": {**GEMMA3, "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 10240},
     "gemma3_12b": {**GEMMA3, "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 15360},
@@ -31,6 +32,7 @@ MODELS = {
                  "max_position_embeddings": 131072},
     "llama_70b": {**LLAMA, "hidden_size": 8192, "num_attention_heads": 64, "intermediate_size": 28672, "vocab_size": 128256,
                   "max_position_embeddings": 131072},
+    "llama_fp8_blocks": {**LLAMA, "quantization_config": FP8_BLOCKS},
     "qwen2_0.5b": {**QWEN2, "hidden_size": 896, "num_attention_heads": 14, "head_dim": 64, "intermediate_size": 4864},
     "qwen2_1.5b": {**QWEN2, "hidden_size": 1536, "num_attention_heads": 12, "intermediate_size": 8960},
     "qwen2_3b": {**QWEN2, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008},

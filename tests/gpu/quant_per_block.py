@@ -6,7 +6,7 @@
 
 LIBRARY: vLLM's _C_stable_libtorch.abi3.so, of 0.33: before, vLLM divides where 0.33 multiplies with the reciprocal, but for silu·mul. FOLDER: has call.py, whose runner()
 is FlashInfer's fp8_blockscale_gemm_sm90; without it what FlashInfer rounds is compared with the definition's reference alone. KERNELS: what
-`tests/engines/engines.py sglang KERNELS` compiles, of 0.5.23 or before; of config/sglang. Scales and bytes must be the same; a norm adds up in another order, hence a few in 100,000 may differ. Timed in replayed graphs. N is a row's size, of silu·mul the
+`tests/engines/engines.py sglang` compiles into a file that ends with .quant.cubin, of 0.5.23 or before; of config/sglang. Scales and bytes must be the same; a norm adds up in another order, hence a few in 100,000 may differ. Timed in replayed graphs. N is a row's size, of silu·mul the
 output's. --forms: also times other vectors of a thread and threads of a block.
 """
 import argparse
@@ -203,16 +203,17 @@ def chosen(solutions, case):
 
 def forms(solutions, made={}):
     """By vectors of a thread and threads of a block, what our kernels of any size can be launched as."""
-    if "_h" in solutions[0].kernel_name:
+    definition = solutions[0].definition
+    if "norm" in definition:
         return
-    stem = re.sub(r"\d_bf16$", "", solutions[0].kernel_name)
-    rows = "num_tokens" if stem.startswith("silu") else "batch_size"
-    for vectors in (1, 2) if stem.startswith("silu") else (1, 4):
+    is_silu = definition.startswith("silu")
+    stem, rows = re.sub(r"\d?_bf16$", "", solutions[0].kernel_name), "num_tokens" if is_silu else "batch_size"
+    for vectors in (1, 2) if is_silu else (2,):
         for threads in (64, 128, 256):
-            key = solutions[0].definition, vectors, threads
+            key = definition, vectors, threads
             if key not in made:
                 made[key] = copy.copy(solutions[0])
-                made[key].kernel, made[key].kernel_name = None, f"{stem}{vectors}_bf16"
+                made[key].kernel, made[key].kernel_name = None, f"{stem}{vectors if is_silu else ''}_bf16"
                 made[key].launch_block = {**solutions[0].launch_block, "block": [threads, 1, 1],
                                           "grid": [f"ceil_div({rows} * num_blocks, {vectors * threads // 16})", 1, 1]}
             yield vectors, threads, made[key]
