@@ -146,6 +146,18 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
+// The two by themselves, for a kernel whose later blocks need the place that blocks of the next one would take.
+__device__ inline void wait_for_kernel_alone() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ inline void end_before_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Called before that wait. Lets the next kernel be scheduled already now if it is certain to be one
 // of ours ("next_may_begin", which the shim sets in graphs). Then it is resident and waiting when
 // this one ends.

@@ -152,7 +152,7 @@ __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Sca
   let_next_begin(next_may_begin);
   const uint32_t place = place_of<1>(0);
   const bool has_vectors = place < batch_size * num_blocks * (kLanes / 2);
-  wait_for_kernel_before();
+  wait_for_kernel_alone();
 
   Vector x[2] = {};
   if (has_vectors) {
@@ -173,6 +173,7 @@ __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Sca
   }
   const uint2 first = quantized_by(rule, values[0]), second = quantized_by(rule, values[1]);
   reinterpret_cast<uint4*>(quantized)[place] = {first.x, first.y, second.x, second.y};
+  end_before_next();
 }
 
 __device__ float silu(float x) { return x * reciprocal(1.0f + expf(-x)); }

@@ -207,7 +207,7 @@ def forms(solutions, made={}):
     if "norm" in definition:
         return
     is_silu = definition.startswith("silu")
-    stem, rows = re.sub(r"\d?_bf16$", "", solutions[0].kernel_name), "num_tokens" if is_silu else "batch_size"
+    stem, rows = re.sub(r"\d_bf16$" if is_silu else "_bf16$", "", solutions[0].kernel_name), "num_tokens" if is_silu else "batch_size"
     for vectors in (1, 2) if is_silu else (2,):
         for threads in (64, 128, 256):
             key = definition, vectors, threads
