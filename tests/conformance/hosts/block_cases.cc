@@ -177,6 +177,12 @@ GPU_CASE(block_quantisation_of_sglang) {
     keep(false, [](Params& p) { p.x += 8; });
     keep(true, [](Params& p) { p.token_stride = 31; });
     keep(true, [](Params& p) { p.group_stride = 2; });
+    launches.expect(ours, by_columns, 32, params(false, 32, 32, 32));
+    launches.expect("", by_columns, 33,
+                    params(false, 33, 32, 36));  // SGLang's is as fast, or faster
+    launches.expect(ours, by_columns, 4, params(false, 4, 112, 4));
+    launches.expect("", by_columns, 5, params(false, 5, 112, 8));
+    launches.expect("", by_columns, 3, params(false, 3, 16, 4));
   }
   launches.state_counts();
 }
