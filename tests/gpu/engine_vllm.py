@@ -116,7 +116,7 @@ def child(args):
     from vllm import SamplingParams
     model = engine_models.mixtral(args.experts) if args.experts else engine_models.MODELS[args.model]
     llm = make_engine(args.layers, args.eager, args.contexts, model, gpu_memory_utilization=args.memory,
-                      tensor_parallel_size=args.tensor_parallel, **args.options)
+                      tensor_parallel_size=args.tensor_parallel, **{"max_num_seqs": max(64, *args.batches), **args.options})
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
