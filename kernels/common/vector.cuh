@@ -146,7 +146,8 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-// The two by themselves, for a kernel whose later blocks need the place that blocks of the next one would take.
+// The two apart: unless let_next_begin() has been called, the next kernel is released behind this one's stores, so that its blocks
+// do not take the place of this one's later blocks.
 __device__ inline void wait_for_kernel_alone() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

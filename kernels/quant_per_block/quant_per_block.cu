@@ -1,16 +1,17 @@
 // Brings rows to fp8 (e4m3) with a scale for each block of 128 elements of a row, alone or together with what makes the
-// rows, as vLLM and FlashInfer do for products with 128 x 128 blocks of weights. Computes in fp32.
+// rows, as vLLM, FlashInfer and SGLang do for products with 128 x 128 blocks of weights. Computes in fp32.
 //
 //   quant_per_block_bf16                   y = x
 //   quant_per_block_ue8m0_bf16             the same with scales that are powers of two
 //   quant_per_block_unbounded_bf16         the same as FlashInfer rounds, with scale 1 for a block of zeros
 //   quant_per_block_floored_bf16           the same as SGLang rounds
-//   quant_per_block_bounded_bf16           the same as it did before 0.5.23: NaN becomes the largest number
+//   quant_per_block_bounded_bf16           the same as SGLang rounds before 0.5.23: NaN becomes 448
 //   silu_and_mul_quant_per_block1_bf16     y = silu of a token's first half * its second
 //   rmsnorm_quant_per_block_h4096_bf16     y = z / sqrt(mean(z^2) + eps), rounded, * w, rounded; z = x
 //   fused_add_rmsnorm_quant_per_block_h4096_bf16   the same of z = x + residual, which goes to the residual, rounded
 // 1, 2: vectors of a thread. The scale is largest |y| / 448, not less than 1 / (448 * 512), or, alone, eps / 448.
-// By that silu·mul is divided; the others are multiplied with its reciprocal.
+// By that silu·mul is divided; the others are multiplied with its reciprocal, or, as FlashInfer and SGLang round, with 448 times the
+// approximate reciprocal of the largest |y|.
 //
 // The scale of a row's block is at row * row_stride + block * block_stride. Grids: all vectors, divided by a block's,
 // rounded up, for any block; of norms a block for each row.
@@ -47,7 +48,7 @@ __device__ float largest_of(const Values& values) {
   return largest;
 }
 
-// Returns the largest of so many lanes' to each of them. The warp calls it.
+// Gives each of kCount adjacent lanes their largest value. The warp calls it.
 template <int kCount>
 __device__ float largest_in_lanes(float largest) {
 #pragma unroll

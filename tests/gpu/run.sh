@@ -170,6 +170,12 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "SGLang, Llama" "$python" "$here/engine_sglang.py" "$build"
   run "SGLang, Qwen3" "$python" "$here/engine_sglang.py" "$build" --model qwen3
   run "SGLang, Llama 3.2 1B" "$python" "$here/engine_sglang.py" "$build" --model llama_1b
+  if "$python" -c 'import deep_gemm' 2> /dev/null; then
+    run "SGLang, Llama in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model llama_fp8_blocks
+  else
+    echo "SKIP SGLang in fp8 with blocks: deep_gemm is not installed (pip install sgl-deep-gemm)"
+    skipped=$((skipped + 1))
+  fi
   run "SGLang, sampled" "$python" "$here/engine_sglang.py" "$build" --temperature 0.8
   run "SGLang's routing to experts as one" "$python" "$here/sglang_routing.py" "$build"
   run "SGLang's products of experts" "$python" "$here/expert_products.py" "$build" sglang
@@ -180,6 +186,7 @@ else
 fi
 if [ -e "$build/sglang_kernels.cubin" ]; then
   run "SGLang's norms, rotation and KV write as one" "$python" "$here/sglang_rewrites.py" "$build" "$build/sglang_kernels.cubin"
+  run "SGLang's quantisation by blocks" "$python" "$here/quant_per_block.py" --sglang "$build/sglang_kernels.quant.cubin"
 else
   echo "SKIP SGLang's kernels: they are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
   skipped=$((skipped + 1))

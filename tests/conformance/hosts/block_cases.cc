@@ -98,8 +98,9 @@ GPU_CASE(block_quantisation_of_vllm) {
   Launches launches(gpu);
   const auto quantize = [&](const std::string& ours, const std::string& original, int rows,
                             int blocks, int pitch, float eps = kLeast, float lowest = -448,
-                            float largest = 448, CUdeviceptr shift = 0, int64_t more = 0) {
-    launches.expect(ours, original, 1, on.x + shift, on.quantized, on.scales,
+                            float largest = 448, CUdeviceptr shift = 0, int64_t more = 0,
+                            CUdeviceptr shift_of_output = 0) {
+    launches.expect(ours, original, 1, on.x + shift, on.quantized + shift_of_output, on.scales,
                     int64_t{rows} * blocks + more, eps, lowest, largest, blocks, pitch);
   };
   for (const bool is_ue8m0 : {false, true}) {
@@ -119,6 +120,7 @@ GPU_CASE(block_quantisation_of_vllm) {
       quantize("", original, 3, 32, 4, kLeast, -448, 240);
       quantize("", original, 3, 32, 4, kLeast, -448, 448, 8);
       quantize("", original, 3, 32, 4, kLeast, -448, 448, 0, 1);
+      quantize("", original, 3, 32, 4, kLeast, -448, 448, 0, 0, 8);
     }
   }
   const auto of_flashinfer = [&](const std::string& ours, int width, int rows) {
@@ -162,8 +164,8 @@ GPU_CASE(block_quantisation_of_sglang) {
         std::string("quant_per_block_") + (rest == kSglangs[0] ? "floored" : "bounded") + "_bf16";
     launches.expect(ours, by_columns, 3, params(false, 3, 32, 4));
     launches.expect_launch(6, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 1, 4);
-    launches.expect(ours, by_rows, 3, params(true, 3, 32, 32));
-    launches.expect_launch(6, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 32, 1);
+    launches.expect(ours, by_rows, 3, params(true, 3, 32, 36));
+    launches.expect_launch(6, 128, on.x, on.quantized, on.scales, kLeast, 3, 32, 36, 1);
     const auto keep = [&](bool is_by_rows, auto change) {
       Params changed = params(is_by_rows, 3, 32, 32);
       change(changed);
@@ -175,8 +177,12 @@ GPU_CASE(block_quantisation_of_sglang) {
     keep(false, [](Params& p) { p.group_stride = 2; });
     keep(false, [](Params& p) { p.num_groups = 31; });
     keep(false, [](Params& p) { p.x += 8; });
+    keep(false, [](Params& p) { p.quantized += 8; });
+    keep(false, [](Params& p) { p.scales += 2; });
+    keep(false, [](Params& p) { p.group_stride = 0x80000004; });
     keep(true, [](Params& p) { p.token_stride = 31; });
     keep(true, [](Params& p) { p.group_stride = 2; });
+    keep(true, [](Params& p) { p.token_stride = 0x80000004; });
     launches.expect(ours, by_columns, 32, params(false, 32, 32, 32));
     launches.expect("", by_columns, 33,
                     params(false, 33, 32, 36));  // SGLang's is as fast, or faster
