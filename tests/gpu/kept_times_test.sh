@@ -102,10 +102,13 @@ for kind in by_block.KINDS:
         of_vllm.add(by_block.definition_of(kind, size), "vLLM", 1.0, 2.0, **by_block.axes_of(kind, size, rows))
     check_all(kind, of_vllm, f"{kind}_b" if by_block.is_alone(kind) else f"{kind}_h")
 
-of_sglang = KeptTimes(build / "config/sglang")
+quantised_for_sglang = KeptTimes(build / "config/sglang")
 for kind, rows in itertools.product(by_block.KINDS_OF_SGLANG, by_block.ROWS):
     if rows <= 32:
-        of_sglang.add(by_block.definition_of(kind, 4096), "SGLang", 1.0, 2.0, **by_block.axes_of(kind, 4096, rows))
+        quantised_for_sglang.add(by_block.definition_of(kind, 4096), "SGLang", 1.0, 2.0, **by_block.axes_of(kind, 4096, rows))
+check_all("SGLang's quantisation", quantised_for_sglang, "quant_per_block_")
+
+of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")
 cases = [(*size, "norm") for size in layers.SIZES] + [(*size, None) for size in layers.SIZES_WITHOUT_NORMS]
 for case in cases:
