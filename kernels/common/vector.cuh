@@ -146,14 +146,14 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-// The two apart: unless let_next_begin() has been called, the next kernel is released behind this one's stores, so that its blocks
-// do not take the place of this one's later blocks.
-__device__ inline void wait_for_kernel_alone() {
+// The wait and the release apart, for a kernel that releases the next one after its stores: then blocks of the next do not take
+// the place of later blocks of this one.
+__device__ inline void wait_without_release() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-__device__ inline void end_before_next() {
+__device__ inline void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -153,7 +153,7 @@ __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Sca
   let_next_begin(next_may_begin);
   const uint32_t place = place_of<1>(0);
   const bool has_vectors = place < batch_size * num_blocks * (kLanes / 2);
-  wait_for_kernel_alone();
+  wait_without_release();
 
   Vector x[2] = {};
   if (has_vectors) {
@@ -174,7 +174,7 @@ __device__ void quantize_rows(const Type* hidden_states, uint8_t* quantized, Sca
   }
   const uint2 first = quantized_by(rule, values[0]), second = quantized_by(rule, values[1]);
   reinterpret_cast<uint4*>(quantized)[place] = {first.x, first.y, second.x, second.y};
-  end_before_next();
+  release_next();
 }
 
 __device__ float silu(float x) { return x * reciprocal(1.0f + expf(-x)); }
@@ -279,14 +279,13 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_QUANT_KERNEL(name, ...)                                                      \
-  extern "C" __global__ void __launch_bounds__(256)                                          \
-      name##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized, float* scales,     \
-                  float eps, uint32_t batch_size, uint32_t num_blocks, int row_stride,       \
-                  int block_stride, int next_may_begin) {                                    \
-    fibshim::quantize_rows<__VA_ARGS__>(hidden_states, quantized,                            \
-                                        {scales, row_stride, block_stride}, eps, batch_size, \
-                                        num_blocks, next_may_begin);                         \
+#define FIBSHIM_QUANT_KERNEL(name, Rule)                                                       \
+  extern "C" __global__ void __launch_bounds__(256)                                            \
+      name##_bf16(const __nv_bfloat16* hidden_states, uint8_t* quantized, float* scales,       \
+                  float eps, uint32_t batch_size, uint32_t num_blocks, int row_stride,         \
+                  int block_stride, int next_may_begin) {                                      \
+    fibshim::quantize_rows<Rule>(hidden_states, quantized, {scales, row_stride, block_stride}, \
+                                 eps, batch_size, num_blocks, next_may_begin);                 \
   }
 
 FIBSHIM_QUANT_KERNEL(quant_per_block, fibshim::MultipliedOrLowest<false>)

@@ -151,8 +151,8 @@ std::vector<Sample> soak(long seconds) {
   const Folders folders;
   const std::string preload = conform_path("libconform_libc_faults.so") + ":" + shim_path();
   const std::string stats_dir = make_temporary_dir() + "/stats";
-  // No fault strikes; the driver's record is what launches are compared with. In one arena what is free can be given back; the
-  // ends of several keep an image or two by chance.
+  // No fault strikes; the driver's record is what launches are compared with. With one arena malloc can
+  // return all free memory; the tops of several keep an image or two by chance.
   Environment environment = {{"SIMCUDA_CHAOS", "seed=1"},
                              {"MALLOC_ARENA_MAX", "1"},
                              {"SIMCUDA_LOG", ""},

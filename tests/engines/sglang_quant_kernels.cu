@@ -1,5 +1,5 @@
-// SGLang's quantisation in groups of 128 from bfloat16 to fp8, with scales column by column and row by row. It is compiled at run
-// time, with fast math.
+// SGLang's quantisation in groups of 128 from bfloat16 to fp8, with scales column by column and row by row, of the sources in its
+// wheel. SGLang compiles it at run time, with fast math. Compiled for its symbols, and for tests/gpu/quant_per_block.py.
 #include "gemm/per_token_group_quant.cuh"
 
 using namespace sglang;

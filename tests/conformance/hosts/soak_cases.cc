@@ -128,7 +128,7 @@ CASE(soak) {
     read_counters(&launches, &hits);
     EXPECT_EQUAL(total(all.counts), launches);
     EXPECT_EQUAL(all.counts.hit, hits);
-    malloc_trim(0);  // what is free is not counted
+    malloc_trim(0);  // free memory is not counted
     printf(
         "sample round=%d programs=%ld launches=%ld hits=%ld rss_kib=%ld shim_kib=%ld files=%ld "
         "threads=%ld\n",
