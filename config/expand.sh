@@ -11,7 +11,8 @@
 # stands for one file in FOLDER for each line of TABLE, made from TEMPLATE. Both are paths below SOURCE_FOLDER
 # or, where it has no such file, below this script's folder. A table has comments, a line of column names, then a line
 # for each file; '-' stands for nothing, and the last column takes the rest of its line. Without a table ('-')
-# there is one line, of the columns that `parts` gives. A file is named as its record calls itself:
+# there is one line, of the columns that `parts` gives; of two (A*B) there is a line for each of A's with each of B's, and only
+# B's last column may have spaces. A file is named as its record calls itself:
 # <name>.json or <label>.json. In a template:
 #
 #   @column@          the cell
@@ -71,6 +72,13 @@ place_image() {
   if [ -z "$first" ]; then cp "$1" "$2/"
   elif [ ! -e "$2/${1##*/}" ]; then ln "$first" "$2/"
   fi
+}
+
+lines_of_both() {
+  awk '/^#/ || /^ *$/ { next }
+    NR == FNR { first[count++] = $0; next }
+    !named { print first[0], $0; named = 1; next }
+    { for (i = 1; i < count; ++i) print first[i], $0 }' "$1" "$2"
 }
 
 # Writes the files of one table, read from standard input, into FOLDER.
@@ -156,7 +164,12 @@ chmod -R go-w "$new"
 
 sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template table constants; do
   template=$(find_input "$template")
-  [ "$table" = - ] || table=$(find_input "$table")
+  each=
+  case $table in
+    -) ;;
+    *\**) each=$(find_input "${table%\**}") table=$(find_input "${table#*\*}") ;;
+    *) table=$(find_input "$table") ;;
+  esac
   folder=$new/$folder
   mkdir -p "$folder"
 
@@ -179,7 +192,10 @@ sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template ta
     printf '@images:%s@\n%s\n' "$family" "$entries"
   done >>"$texts"
 
-  { if [ "$table" = - ]; then printf 'none\n-\n'; else cat "$table"; fi; } |
+  { if [ "$table" = - ]; then printf 'none\n-\n'
+    elif [ -n "$each" ]; then lines_of_both "$each" "$table"
+    else cat "$table"
+    fi; } |
     expand "$template" "$folder" "$constants" || fail "$template"
 done
 find "$new" -type d -empty -delete

@@ -22,14 +22,16 @@ KERNEL_SMS_reduce_sum_rmsnorm := 90  # the same, and clusters
 KERNEL_SMS_moe_sum      := 90  # clusters; measured only there
 KERNEL_SMS_quant_per_block := 90  # measured only there
 KERNEL_SMS_quant_per_token := 90  # clusters; measured only there
+KERNEL_SMS_then_quant_per_block := 90  # measured only there
 KERNEL_SMS_sampling     := 90  # clusters; measured only there
 KERNEL_FLAGS_sampling   := -ftz=true  # as FlashInfer's
-KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_block_scaled gemm_scaled gemm_wide layernorm moe_gemm moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_block quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm
+KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_block_scaled gemm_scaled gemm_wide layernorm moe_gemm moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_block quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm then_quant_per_block
 
 # Tables of these repeat block and grid; row.cuh compares them with what is compiled.
 $(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm,\
   $(eval KERNEL_TABLES_$(family) := $(wildcard config/shared/$(family)/*.table config/demo/$(family).table)))
 KERNEL_TABLES_quant_per_block := config/shared/quant_per_block/sizes.table  # others have no block
+KERNEL_TABLES_then_quant_per_block := config/shared/then_quant_per_block/sizes.table
 KERNEL_TABLES_quant_per_token := $(addprefix config/shared/quant_per_token/,sizes.table norm.table quant.table)
 KERNEL_TABLE_LINES = "-DFIBSHIM_TABLE_LINES=$$$$(awk -f kernels/table_lines.awk $(KERNEL_TABLES_$(1)))"
 

@@ -21,17 +21,8 @@ namespace fibshim {
 namespace {
 
 using Type = __nv_bfloat16;
+using Scales = BlockScales;
 using Values = float2[kPairsPerVector];  // a vector's elements
-
-constexpr int kLanes = 128 / kElementsPerVector;  // that hold a block of elements
-
-struct Scales {
-  float* scales;
-  int row_stride, block_stride;
-  __device__ void store(uint32_t row, uint32_t block, float scale) const {
-    scales[int64_t{row} * row_stride + int64_t{block} * block_stride] = scale;
-  }
-};
 
 __device__ void widen(Values& values, const Vector& vector) {
 #pragma unroll
@@ -48,23 +39,8 @@ __device__ float largest_of(const Values& values) {
   return largest;
 }
 
-// Gives each of kCount adjacent lanes their largest value. The warp calls it.
-template <int kCount>
-__device__ float largest_in_lanes(float largest) {
-#pragma unroll
-  for (int distance = kCount / 2; distance > 0; distance /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-  }
-  return largest;
-}
 __device__ float largest_of_block(const Values& values) {
   return largest_in_lanes<kLanes>(largest_of(values));
-}
-
-__device__ float approximate_reciprocal(float x) {
-  float reciprocal;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
-  return reciprocal;
 }
 
 // 1 / x of x >= 2^-126, correctly rounded, or 0 if that is less than 2^-126.
@@ -117,18 +93,9 @@ struct Unbounded {
   __device__ float operator()(float x) const { return x * factor; }
 };
 
-// x * (448 / the largest magnitude, which counts as eps at least), by an approximate reciprocal.
 template <bool kHidesNan>
-struct Floored {
-  float scale, factor;
-  __device__ Floored(float largest, float eps) {
-    largest = fmaxf(largest, eps);
-    factor = kLargestFp8 * approximate_reciprocal(largest);
-    scale = largest * (1.0f / kLargestFp8);
-  }
-  __device__ float operator()(float x) const {
-    return kHidesNan ? fminf(x * factor, kLargestFp8) : x * factor;
-  }
+struct Floored : FlooredRule {
+  __device__ Floored(float largest, float eps) : FlooredRule(largest, eps, kHidesNan) {}
 };
 
 template <class Rule>

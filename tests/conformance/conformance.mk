@@ -55,7 +55,7 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 $(CONFORM)/sglang_config: $(BUILD)/config/sglang tests/conformance/conformance.mk
 	$(call say,CONFIG,$@)
 	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
-	$(Q)sed -i -z -e 's/,\s*"image": \?\[[^]]*\]//g' $@.new/patterns/sglang-moe-routing*.json $@.new/patterns/sglang-moe-sum*.json
+	$(Q)sed -i -z -e 's/,\s*"image": \?\[[^]]*\]//g' $@.new/patterns/sglang-moe-routing*.json $@.new/patterns/sglang-moe-sum*.json $@.new/patterns/sglang-fused-add-rmsnorm-then-quant*.json
 	$(Q)mv $@.new $@
 
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them

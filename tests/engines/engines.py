@@ -139,6 +139,7 @@ EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 EXPERT_SUMS = {(2048, 1e-6): 8, (4096, 1e-5): 2}  # of rows of config/shared/moe_sum/norm_sizes.table: hidden size and epsilon, a token's experts
+SGLANG_FP8_BLOCKS = ("2048", "2560", "4096", "5120", "7168")  # hidden sizes of Qwen3 and DeepSeek-V3, whose weights are in fp8 with blocks
 SGLANG_EXPERT_SUMS = ("2048",)  # larger models have several GPUs, whose sums are added up in between
 # Versions whose sampling is compiled: in between it is as in one of them.
 SAMPLING = ("0.6.18", "0.7.2.post1", "0.7.4")
@@ -342,7 +343,8 @@ def cute():
     kinds = {kind: sizes_of(f"{kind.replace('fused_add_', '') if 'quant' in kind else kind}/sizes.table") for kind in
              ("rmsnorm", "fused_add_rmsnorm", "rmsnorm_quant", "fused_add_rmsnorm_quant")}
     kinds["qk_rmsnorm"] = ["64", "128", "256", "512"]
-    kernels, codes, behind_sums = collections.defaultdict(list), collections.defaultdict(set), collections.defaultdict(set)
+    kernels, codes, by_size = (collections.defaultdict(kind) for kind in (list, set, set))
+    rewritten = {"moe_sum_fused_add_rmsnorm": SGLANG_EXPERT_SUMS, "fused_add_rmsnorm_then_quant": SGLANG_FP8_BLOCKS}  # tables of config/sglang
     for version, dsl in CUTE:
         environment = BUILD / f"cute-{dsl}"
         if not environment.exists():
@@ -358,14 +360,15 @@ def cute():
             kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
             kind, dtype, size, bias, how, _ = path.stem.split(".")
             codes[kind, dtype, bias, how].add(cubin["code"])
-            if (kind, dtype, bias, how) == ("fused_add_rmsnorm", "bfloat16", "0", "dense") and size in SGLANG_EXPERT_SUMS:
-                behind_sums[size].add(cubin["code"])
+            if (kind, dtype, bias, how) == ("fused_add_rmsnorm", "bfloat16", "0", "dense"):
+                by_size[size].add(cubin["code"])
     lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
     (HERE / "data/flashinfer.recorded").write_text("fibshim kernels 1: flashinfer\n" + "\n".join(lines) + "\n")
     head = f"# Made by `tests/engines/engines.py cute`: the codes of CuTe-DSL {', '.join(sorted({dsl for _, dsl in CUTE}))} for sm_90a."
     listed = lambda found: ", ".join(f'"{code}"' for code in sorted(found))
-    (HERE.parent.parent / "config/sglang/moe_sum_fused_add_rmsnorm.table").write_text(
-        "\n".join([head, "hidden_size codes", *(f"{size} {listed(found)}" for size, found in sorted(behind_sums.items()))]) + "\n")
+    for name, sizes in rewritten.items():
+        table = [f"{size} {listed(by_size[size])}" for size in sorted(sizes)]
+        (HERE.parent.parent / f"config/sglang/{name}.table").write_text("\n".join([head, "hidden_size codes", *table]) + "\n")
     for kind in kinds:
         table = [head,
                  "gemma family bias type dtype suffix cute_type rows bytes shape stride0 stride1 stride2 codes"]

@@ -38,6 +38,7 @@ MODELS = {
     "qwen2_3b": {**QWEN2, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008},
     "qwen2_7b": {**QWEN2, "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064},
     "qwen3": QWEN3,
+    "qwen3_fp8_blocks": {**QWEN3, "quantization_config": FP8_BLOCKS},
     "qwen3_0.6b": {**QWEN3, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 3072, "vocab_size": 151936},
     "qwen3_4b": {**QWEN3, "hidden_size": 2560, "intermediate_size": 9728, "vocab_size": 151936, "max_position_embeddings": 262144},
     "qwen3_1.7b": {**QWEN3, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 6144, "vocab_size": 151936},

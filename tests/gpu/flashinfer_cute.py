@@ -101,4 +101,5 @@ def main():
     return not passed
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

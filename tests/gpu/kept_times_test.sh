@@ -107,6 +107,11 @@ for kind, rows in itertools.product(by_block.KINDS_OF_SGLANG, by_block.ROWS):
     if rows <= 32:
         quantised_for_sglang.add(by_block.definition_of(kind, 4096), "SGLang", 1.0, 2.0, **by_block.axes_of(kind, 4096, rows))
 check_all("SGLang's quantisation", quantised_for_sglang, "quant_per_block_")
+behind = names_of("then_quant_per_block.py")
+for kind, axis in behind.KINDS.items():
+    for size in behind.sizes_of(kind, quantised_for_sglang.axes):
+        quantised_for_sglang.add(behind.definition_of(kind, size), "SGLang", 1.0, 2.0, **{axis: 1})
+    check_all("SGLang's quantisation behind another kernel", quantised_for_sglang, f"{kind}_then_quant_per_block_")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")

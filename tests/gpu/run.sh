@@ -172,6 +172,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "SGLang, Llama 3.2 1B" "$python" "$here/engine_sglang.py" "$build" --model llama_1b
   if "$python" -c 'import deep_gemm' 2> /dev/null; then
     run "SGLang, Llama in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model llama_fp8_blocks
+    run "SGLang, Qwen3 in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model qwen3_fp8_blocks
   else
     echo "SKIP SGLang in fp8 with blocks: deep_gemm is not installed (pip install sgl-deep-gemm)"
     skipped=$((skipped + 1))
@@ -187,6 +188,13 @@ fi
 if [ -e "$build/sglang_kernels.cubin" ]; then
   run "SGLang's norms, rotation and KV write as one" "$python" "$here/sglang_rewrites.py" "$build" "$build/sglang_kernels.cubin"
   run "SGLang's quantisation by blocks" "$python" "$here/quant_per_block.py" --sglang "$build/sglang_kernels.quant.cubin"
+  set -- "$build"/cute_norms/*
+  if [ -d "$1" ]; then
+    run "SGLang's norms and silu·mul with that quantisation as one" "$python" "$here/then_quant_per_block.py" "$build/sglang_kernels.cubin" "$1"
+  else
+    echo "SKIP SGLang's norms with that quantisation: FlashInfer's are not compiled (tests/engines/engines.py cute)"
+    skipped=$((skipped + 1))
+  fi
 else
   echo "SKIP SGLang's kernels: they are not compiled (tests/engines/engines.py sglang $build/sglang_kernels.cubin)"
   skipped=$((skipped + 1))

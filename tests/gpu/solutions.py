@@ -70,7 +70,7 @@ class Kernel:
 TYPES = {
     **dict.fromkeys(("row_stride", "first", "page_stride", "slot_stride", "query_stride", "key_stride",
                      "value_stride", "row_size", "key_slot_stride", "value_slot_stride", "reserved_slot", "cached_head_stride"), ctypes.c_int64),
-    "eps": ctypes.c_float,
+    **dict.fromkeys(("eps", "least"), ctypes.c_float),
     **dict.fromkeys(("seeds", "seed", "offsets", "offset"), ctypes.c_uint64),
     **dict.fromkeys(("weight_bias", "limit", "alpha", "beta", "top_p", "min_p"), ctypes.c_float),
     **{f"{name}_{unit}_stride": ctypes.c_int64

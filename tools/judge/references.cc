@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tools/base/terminal.h"
+#include "tools/judge/quantization.h"
 
 namespace fibshim::judge {
 namespace {
@@ -118,8 +119,6 @@ std::shared_ptr<std::vector<double>> load_all(const Tensor* tensor) {
   return values;
 }
 
-constexpr double kLargestFp8 = 448;  // float8_e4m3fn
-
 // rmsnorm, layernorm and what is fused with them.
 struct NormKind {
   bool subtracts_mean = false;
@@ -130,39 +129,18 @@ struct NormKind {
   double weight_bias = 0;
 };
 
-// The output once more in fp8 (e4m3), with one scale or with one for each row.
-struct Quantization {
-  int quantized = -1;
-  int scales = -1;  // -1: one scale for all
-  double scale = 1;
-  const ElementType* type = nullptr;  // of what is quantised
-
-  void run(const double* row, size_t width, double* const* out) const {
-    if (quantized < 0) return;
-    std::vector<double> values(row, row + width);
-    double largest = 0;
-    for (double& value : values) {
-      value = rounded_to(*type, value);
-      largest = std::max(largest, fabs(value));
-    }
-    const double divisor =
-        scales < 0 ? scale : std::max(largest / kLargestFp8, 1 / (kLargestFp8 * 512));
-    if (scales >= 0) out[scales][0] = divisor;
-    for (size_t i = 0; i < width; ++i) {
-      out[quantized][i] = std::clamp(values[i] / divisor, -kLargestFp8, kLargestFp8);
-    }
-  }
-};
-
 Quantization find_quantization(Roles* roles, std::string_view op) {
   Quantization found;
-  if (op.find("then_quant") == std::string_view::npos) return found;
-  const Tensor* const x = roles->require(kX);
+  const Tensor* const x = op.find("then_quant") == op.npos ? nullptr : roles->require(kX);
   if (x == nullptr) return found;
   found.type = x->type;
   found.quantized = roles->output({"quantized"});
   found.scales = roles->output({"scales"});
   found.scale = roles->scalar({"scale"}, 1);
+  const bool is_per_block = found.scales >= 0 && op.ends_with("per_block");
+  if (is_per_block) found.blocks = static_cast<size_t>(roles->spec(found.scales)->shape.back());
+  found.least = is_per_block ? roles->scalar({"least"}, 1e-10) : 1.0 / 512;
+  found.rounds_first = found.quantized >= 0 && !is_per_block;
   return found;
 }
 
@@ -238,7 +216,7 @@ RowReference make_act_and_mul(Roles* roles, std::string_view op) {
       const size_t first = static_cast<size_t>(i), second = static_cast<size_t>(half + i);
       double activated = activation(values[activates_first ? first : second]);
       // vLLM rounds it: what is quantised next is the engine's own output.
-      if (then.quantized >= 0) activated = rounded_to(*x->type, activated);
+      if (then.rounds_first) activated = rounded_to(*x->type, activated);
       out[y][i] = activated * values[activates_first ? second : first];
     }
     then.run(out[y], static_cast<size_t>(half), out);
@@ -367,7 +345,7 @@ RowReference make_norm_op(Roles* roles, std::string_view op) {
   kind.is_quantized = has("quant") && !has("then_quant");
   kind.rounds_sum = has("_vllm");
   kind.rounds_normed = has("_vllm") && roles->scalar({"rounds_before_weight"}, 1) != 0;
-  kind.rounds_sum = kind.rounds_sum || then.quantized >= 0;
+  kind.rounds_sum = kind.rounds_sum || then.rounds_first;
   kind.weight_bias = has("gemma") ? 1 : 0;
   return make_norm(roles, kind, then);
 }
@@ -395,9 +373,11 @@ constexpr Op kOps[] = {
     {"fused_add_rmsnorm_quant", make_norm_op},
     {"fused_add_rmsnorm_quant_vllm", make_norm_op},
     {"fused_add_rmsnorm_then_quant", make_norm_op},
+    {"fused_add_rmsnorm_then_quant_per_block", make_norm_op},
     {"silu_and_mul", make_act_and_mul<silu>},
     {"silu_and_mul_clamp", make_op<make_silu_and_mul_clamp>},
     {"silu_and_mul_then_quant", make_act_and_mul<silu>},
+    {"silu_and_mul_then_quant_per_block", make_act_and_mul<silu>},
     {"mul_and_silu", make_act_and_mul<silu, false>},
     {"gelu_and_mul", make_act_and_mul<gelu>},
     {"gelu_tanh_and_mul", make_act_and_mul<gelu_tanh>},

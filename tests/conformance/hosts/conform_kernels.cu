@@ -216,6 +216,24 @@ GROUP_QUANT_OF_SGLANG_KERNELS(
 GROUP_QUANT_OF_SGLANG_KERNELS(
     EELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE)
 GROUP_QUANT_OF_SGLANG_KERNELS(EELb1EEEvNS_17QuantKernelParamsE)
+struct ActivationParams {
+  const void* input;
+  void* output;
+  uint32_t width, num_tokens;
+  uint64_t rest[5];
+};
+struct ActivationParamsOfOld {
+  const void* input;
+  void* output;
+  uint32_t width, num_tokens;
+  uint64_t rest[2];
+};
+extern "C" __global__ void
+_ZN6sglang18act_and_mul_kernelI13__nv_bfloat16LNS_14ActivationKindE0ELb1ELb0ELb0ELb0ELb0ELb0EEEvNS_16ActivationParamsE(
+    const ActivationParams) {}
+extern "C" __global__ void
+_ZN6sglang18act_and_mul_kernelI13__nv_bfloat16LNS_14ActivationKindE0ELb1ELb0ELb0ELb0EEEvNS_16ActivationParamsE(
+    const ActivationParamsOfOld) {}
 #define SCALE_1X128 \
   _ZN12tensorrt_llm7kernels19fp8_blockscale_gemm18scale_1x128_kernelI13__nv_bfloat1613__nv_fp8_e4m3fEEvPT0_PT1_PKT_ii
 extern "C" __global__ void SCALE_1X128(void*, float*, const void*, int, int) {}

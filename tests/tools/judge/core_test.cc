@@ -265,6 +265,31 @@ TEST(References, WhatIsQuantisedNextIsTheRoundedOutput) {
   EXPECT_FLOAT_EQ(static_cast<float>(values[2][0]), 253.0f / 128 / 448);
 }
 
+TEST(References, OfBlocksAfterNormsAndActivations) {
+  CaseData data;
+  data.tensors["hidden_states"] = tensor_of("bfloat16", {1, 4}, {1, 1, 1, -1});
+  data.tensors["residual"] = tensor_of("bfloat16", {1, 4}, {0, 0, 0, 0});
+  data.tensors["weight"] = tensor_of("bfloat16", {4}, {1, 7, 0, 0});
+  data.scalars["eps"] = 0;
+  std::vector<OutputSpec> outputs = {{"output", &type("bfloat16"), {1, 4}},
+                                     {"residual_output", &type("bfloat16"), {1, 4}},
+                                     {"quantized", &type("float8_e4m3fn"), {1, 4}},
+                                     {"scales", &type("float32"), {1, 2}}};
+  const Definition definition = definition_of("x", {}, {});
+  auto values =
+      evaluate_reference("fused_add_rmsnorm_then_quant_per_block", data, outputs, definition);
+  EXPECT_EQ(values[2], (std::vector<double>{64, 448, 0, 0}));
+  EXPECT_EQ(values[3], (std::vector<double>{1.0 / 64, 1e-10 / 448}));
+  data.tensors["input"] = tensor_of("bfloat16", {1, 8}, {2, 0, 0, 0, 1.125, 1, 1, 1});
+  data.tensors.erase("hidden_states");
+  data.scalars["least"] = 448;
+  outputs.erase(outputs.begin() + 1);
+  values = evaluate_reference("silu_and_mul_then_quant_per_block", data, outputs, definition);
+  // Unlike vLLM's, silu(2) is not rounded before it is multiplied.
+  EXPECT_FLOAT_EQ(static_cast<float>(values[1][0]), 127.0f / 64);
+  EXPECT_EQ(values[2], (std::vector<double>{1, 1}));
+}
+
 TEST(References, Activations) {
   CaseData data;
   data.tensors["input"] = tensor_of("float32", {1, 2}, {2, 3});
@@ -353,6 +378,7 @@ TEST(References, AreFoundByNameThenOpType) {
   };
   EXPECT_EQ(op("fused_add_rmsnorm_quant_h4096", "rmsnorm"), "fused_add_rmsnorm_quant");
   EXPECT_EQ(op("silu_and_mul_then_quant_per_token_h64", ""), "silu_and_mul_then_quant");
+  EXPECT_EQ(op("silu_and_mul_then_quant_per_block_h64", ""), "silu_and_mul_then_quant_per_block");
   EXPECT_EQ(op("silu_and_mul_clamp_h64", ""), "silu_and_mul_clamp");
   EXPECT_EQ(op("mul_and_silu_h64", ""), "mul_and_silu");
   EXPECT_EQ(op("fused_add_rmsnorm_no_weight_h64", "rmsnorm"), "fused_add_rmsnorm");

@@ -1,0 +1,139 @@
+// What SGLang does before a product in fp8 with 128 x 128 blocks of weights, two of its kernels as one: rows in bfloat16, and the same in
+// fp8 (e4m3) with a scale for each block of 128 elements of a row. Computes in fp32.
+//
+//   fused_add_rmsnorm_then_quant_per_block_h4096_bf16   z = x + residual, y = z / sqrt(mean(z^2) + eps) * w, rounded once
+//   silu_and_mul_then_quant_per_block_bf16              y = silu of a token's first half * its second, rounded once
+// z goes to the residual, rounded. Engines pass output == hidden_states and residual_output == residual: a thread reads an element
+// before it overwrites it.
+//
+// What is quantised is y as it is stored. least: what a block's largest magnitude counts as at least. The scale of a row's block is at
+// row * scale_row_stride + block * scale_block_stride. Grids: of the norm a block for each row; of silu·mul (num_tokens, width / 1024,
+// rounded up) of 128 threads.
+#include "fp8.cuh"
+
+namespace fibshim {
+namespace {
+
+using Type = __nv_bfloat16;
+
+struct Quantization {
+  BlockScales scales;
+  uint8_t* quantized;
+  float least;
+  bool hides_nan;
+  // The i-th of so many vectors of a row. The warp calls it, also for vectors behind the row, which are zero.
+  __device__ void store(const Vector& vector, uint32_t row, uint32_t i, uint32_t vectors) const {
+    const FlooredRule rule(largest_in_lanes<kLanes>(largest_of<Type>(vector)), least, hides_nan);
+    if (i >= vectors) return;
+    if (i % kLanes == 0) scales.store(row, i / kLanes, rule.scale);
+    float2 scaled[kPairsPerVector];
+#pragma unroll
+    for (int j = 0; j < kPairsPerVector; ++j) {
+      const float2 pair = Pair<Type>::unpack(vector.pairs[j]);
+      scaled[j] = {rule(pair.x), rule(pair.y)};
+    }
+    reinterpret_cast<uint2*>(quantized)[int64_t{row} * vectors + i] = quantize(scaled);
+  }
+};
+
+template <class Plan>
+__device__ void add_normalize_and_quantize(const Type* hidden_states, const Type* residual,
+                                           const Type* weight, Type* output, Type* residual_output,
+                                           const Quantization& quantization, float eps,
+                                           int batch_size, int next_may_begin) {
+  static_assert(!Plan::kIsWithinWarp && Plan::kIsEven, "every lane of a block has its vectors");
+  let_next_begin(next_may_begin);
+  const Place<Plan> place(batch_size);
+  const int64_t offset = int64_t{place.row} * Plan::kElements;
+  // The weight need not wait ("reads_before_wait").
+  const RowPart<Plan> w = load_row<Plan>(weight, place.thread);
+  wait_for_kernel_before();
+
+  RowPart<Plan> x = load_row_once<Plan>(hidden_states + offset, place.thread);
+  RowPart<Plan> r = load_row_once<Plan>(residual + offset, place.thread);
+  arrive_together(x, r, zero_of(batch_size));
+  arrive_together(x, w, zero_of(batch_size));
+
+  const auto sum_of = [&](int i, int j) -> float2 {
+    const float2 a = unpack<Type>(x, i, j);
+    const float2 b = unpack<Type>(r, i, j);
+    return {a.x + b.x, a.y + b.y};
+  };
+  float squares = 0;
+  store_row<Plan>(residual_output + offset, place.thread, make_row<Type, Plan>([&](int i, int j) {
+                    const float2 sum = sum_of(i, j);
+                    squares = fmaf(sum.x, sum.x, squares);
+                    squares = fmaf(sum.y, sum.y, squares);
+                    return sum;
+                  }));
+  const float rstd =
+      reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
+  const RowPart<Plan> y = make_row<Type, Plan>([&](int i, int j) -> float2 {
+    const float2 sum = sum_of(i, j);
+    const float2 factor = unpack<Type>(w, i, j);
+    return {sum.x * rstd * factor.x, sum.y * rstd * factor.y};
+  });
+  store_row<Plan>(output + offset, place.thread, y);
+#pragma unroll
+  for (int i = 0; i < Plan::kVectorsPerThread; ++i) {
+    quantization.store(y.vectors[i], place.row, i * Plan::kGroupThreads + place.thread,
+                       Plan::kElements / kElementsPerVector);
+  }
+}
+
+// If exp overflows, the quotient is 0, as it should be.
+__device__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
+template <int kHidden>
+using PlanFor = SumPlan<kHidden>;
+
+}  // namespace
+}  // namespace fibshim
+
+extern "C" __global__ void __launch_bounds__(128)
+    silu_and_mul_then_quant_per_block_bf16(const __nv_bfloat16* input, __nv_bfloat16* output,
+                                           uint8_t* quantized, float* scales, uint32_t width,
+                                           float least, int hides_nan, int scale_row_stride,
+                                           int scale_block_stride, int next_may_begin) {
+  using namespace fibshim;
+  let_next_begin(next_may_begin);
+  const Quantization quantization = {
+      {scales, scale_row_stride, scale_block_stride}, quantized, least, hides_nan != 0};
+  const uint32_t i = blockIdx.y * blockDim.x + threadIdx.x, vectors = width / kElementsPerVector;
+  const uint4* const from =
+      reinterpret_cast<const uint4*>(input) + int64_t{blockIdx.x} * 2 * vectors;
+  wait_for_kernel_before();
+  Vector y = {};
+  if (i < vectors) {
+    const Vector gate = load_once(from + i);
+    const Vector up = load_once(from + vectors + i);
+#pragma unroll
+    for (int j = 0; j < kPairsPerVector; ++j) {
+      const float2 a = Pair<Type>::unpack(gate.pairs[j]);
+      const float2 b = Pair<Type>::unpack(up.pairs[j]);
+      y.pairs[j] = Pair<Type>::pack({silu(a.x) * b.x, silu(a.y) * b.y});
+    }
+    store_whole(reinterpret_cast<uint4*>(output) + int64_t{blockIdx.x} * vectors + i, y);
+  }
+  quantization.store(y, blockIdx.x, i, vectors);
+}
+
+#define FIBSHIM_KERNEL(hidden)                                                                   \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                            \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                              \
+      fused_add_rmsnorm_then_quant_per_block_h##hidden##_bf16(                                   \
+          const __nv_bfloat16* hidden_states, const __nv_bfloat16* residual,                     \
+          const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* residual_output,    \
+          uint8_t* quantized, float* scales, float eps, float least, int hides_nan,              \
+          int scale_row_stride, int scale_block_stride, int batch_size, int next_may_begin) {    \
+    fibshim::add_normalize_and_quantize<fibshim::PlanFor<hidden>>(                               \
+        hidden_states, residual, weight, output, residual_output,                                \
+        {{scales, scale_row_stride, scale_block_stride}, quantized, least, hides_nan != 0}, eps, \
+        batch_size, next_may_begin);                                                             \
+  }
+
+FIBSHIM_KERNEL(2048)
+FIBSHIM_KERNEL(2560)
+FIBSHIM_KERNEL(4096)
+FIBSHIM_KERNEL(5120)
+FIBSHIM_KERNEL(7168)
