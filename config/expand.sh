@@ -11,8 +11,8 @@
 # stands for one file in FOLDER for each line of TABLE, made from TEMPLATE. Both are paths below SOURCE_FOLDER
 # or, where it has no such file, below this script's folder. A table has comments, a line of column names, then a line
 # for each file; '-' stands for nothing, and the last column takes the rest of its line. Without a table ('-')
-# there is one line, of the columns that `parts` gives; of two (A*B) there is a line for each of A's with each of B's, and only
-# B's last column may have spaces. A file is named as its record calls itself:
+# there is one line, of the columns that `parts` gives. A*B has a line for each of A's with each of B's that says the same in
+# the columns that both have; only the last table's last column may have spaces. A file is named as its record calls itself:
 # <name>.json or <label>.json. In a template:
 #
 #   @column@          the cell
@@ -74,11 +74,26 @@ place_image() {
   fi
 }
 
-lines_of_both() {
+# The lines of a table or of a product of tables.
+lines_of() {
+  case $1 in
+    -) printf 'none\n-\n' ;;
+    *\**) lines_of "${1%\**}" | join "$(find_input "${1##*\*}")" ;;
+    *) cat "$(find_input "$1")" ;;
+  esac
+}
+join() {
   awk '/^#/ || /^ *$/ { next }
-    NR == FNR { first[count++] = $0; next }
-    !named { print first[0], $0; named = 1; next }
-    { for (i = 1; i < count; ++i) print first[i], $0 }' "$1" "$2"
+    NR == FNR && !head { head = $0; for (i = split($0, name); i > 0; --i) column[name[i]] = i; next }
+    NR == FNR { line[count++] = $0; next }
+    !names { print head, $0; names = split($0, name); next }
+    {
+      for (i = 0; i < count; ++i) {
+        split(line[i], cell)
+        for (n = 1; n <= names && (!(name[n] in column) || cell[column[name[n]]] == $n); ++n) {}
+        if (n > names) print line[i], $0
+      }
+    }' - "$1"
 }
 
 # Writes the files of one table, read from standard input, into FOLDER.
@@ -164,12 +179,9 @@ chmod -R go-w "$new"
 
 sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template table constants; do
   template=$(find_input "$template")
-  each=
-  case $table in
-    -) ;;
-    *\**) each=$(find_input "${table%\**}") table=$(find_input "${table#*\*}") ;;
-    *) table=$(find_input "$table") ;;
-  esac
+  for one in $(echo "$table" | tr '*' ' '); do
+    [ "$one" = - ] || find_input "$one" >"$texts"  # fails here if there is none
+  done
   folder=$new/$folder
   mkdir -p "$folder"
 
@@ -192,10 +204,7 @@ sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template ta
     printf '@images:%s@\n%s\n' "$family" "$entries"
   done >>"$texts"
 
-  { if [ "$table" = - ]; then printf 'none\n-\n'
-    elif [ -n "$each" ]; then lines_of_both "$each" "$table"
-    else cat "$table"
-    fi; } |
+  lines_of "$table" |
     expand "$template" "$folder" "$constants" || fail "$template"
 done
 find "$new" -type d -empty -delete

@@ -1,4 +1,4 @@
-// Quantises elements to fp8 (e4m3) with a scale, as vLLM and SGLang quantise the output of the kernel before.
+// Quantises elements to fp8 (e4m3) with a scale, as vLLM quantises the output of the kernel before.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -65,49 +65,6 @@ __device__ inline float largest_in_block(float value) {
   __syncthreads();
   return largest_in_warp(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0.0f);
 }
-
-// With a scale for each block of 128 elements of a row. kLanes adjacent lanes hold a block.
-constexpr int kLanes = 128 / kElementsPerVector;
-
-// Gives each of kCount adjacent lanes their largest value. The warp calls it.
-template <int kCount>
-__device__ float largest_in_lanes(float largest) {
-#pragma unroll
-  for (int distance = kCount / 2; distance > 0; distance /= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-  }
-  return largest;
-}
-
-__device__ inline float approximate_reciprocal(float x) {
-  float reciprocal;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
-  return reciprocal;
-}
-
-// SGLang's: x * (448 / the largest magnitude, which counts as `least` at least), by an approximate
-// reciprocal. Before 0.5.23 NaN becomes the largest number (hides_nan).
-struct FlooredRule {
-  float scale, factor;
-  bool hides_nan;
-  __device__ FlooredRule(float largest, float least, bool hides_nan) : hides_nan(hides_nan) {
-    largest = fmaxf(largest, least);
-    factor = kLargestFp8 * approximate_reciprocal(largest);
-    scale = largest * (1.0f / kLargestFp8);
-  }
-  __device__ float operator()(float x) const {
-    return hides_nan ? fminf(x * factor, kLargestFp8) : x * factor;
-  }
-};
-
-// The scale of a row's block is at row * row_stride + block * block_stride.
-struct BlockScales {
-  float* scales;
-  int row_stride, block_stride;
-  __device__ void store(uint32_t row, uint32_t block, float scale) const {
-    scales[int64_t{row} * row_stride + int64_t{block} * block_stride] = scale;
-  }
-};
 
 // What is done with a finished row besides storing it. begin() is called after the wait for the
 // kernel before.

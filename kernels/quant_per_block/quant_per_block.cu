@@ -15,13 +15,12 @@
 //
 // The scale of a row's block is at row * row_stride + block * block_stride. Grids: all vectors, divided by a block's,
 // rounded up, for any block; of norms a block for each row.
-#include "fp8.cuh"
+#include "block_scales.cuh"
 
 namespace fibshim {
 namespace {
 
 using Type = __nv_bfloat16;
-using Scales = BlockScales;
 using Values = float2[kPairsPerVector];  // a vector's elements
 
 __device__ void widen(Values& values, const Vector& vector) {
@@ -43,14 +42,7 @@ __device__ float largest_of_block(const Values& values) {
   return largest_in_lanes<kLanes>(largest_of(values));
 }
 
-// 1 / x of x >= 2^-126, correctly rounded, or 0 if that is less than 2^-126.
-__device__ float reciprocal(float x) {
-  const float estimate = approximate_reciprocal(x);
-  const float excess = fmaf(fminf(x, 0x1p126f), estimate, -1.0f);
-  return fmaf(estimate, -excess, estimate);
-}
-
-// What a block's scale is, and how elements are brought to it.
+// More rules than block_scales.cuh has.
 
 // x * (1 / scale), each rounded; NaN becomes the largest number.
 struct MultipliedOrLargest {
@@ -72,30 +64,9 @@ struct Divided : MultipliedOrLargest {
   }
 };
 
-// x * (1 / scale), each rounded; NaN becomes the lowest number.
-template <bool kIsPowerOfTwo>
-struct MultipliedOrLowest {
-  float scale, factor;
-  __device__ MultipliedOrLowest(float largest, float eps) {
-    scale = fmaxf(largest, eps) / kLargestFp8;
-    if (kIsPowerOfTwo) scale = exp2f(ceilf(log2f(fmaxf(scale, 1e-10f))));
-    factor = reciprocal(scale);
-  }
-  __device__ float operator()(float x) const { return fmaxf(x * factor, -kLargestFp8); }
-};
-
-struct Unbounded {
-  float scale, factor;
-  __device__ Unbounded(float largest, float) {
-    factor = largest == 0 ? 1.0f : kLargestFp8 * approximate_reciprocal(largest);
-    scale = approximate_reciprocal(factor);
-  }
-  __device__ float operator()(float x) const { return x * factor; }
-};
-
 template <bool kHidesNan>
-struct Floored : FlooredRule {
-  __device__ Floored(float largest, float eps) : FlooredRule(largest, eps, kHidesNan) {}
+struct FlooredOrHiding : Floored {
+  __device__ FlooredOrHiding(float largest, float least) : Floored(largest, least, kHidesNan) {}
 };
 
 template <class Rule>
@@ -258,8 +229,8 @@ __device__ void normalize_and_quantize(const Type* hidden_states, const Type* we
 FIBSHIM_QUANT_KERNEL(quant_per_block, fibshim::MultipliedOrLowest<false>)
 FIBSHIM_QUANT_KERNEL(quant_per_block_ue8m0, fibshim::MultipliedOrLowest<true>)
 FIBSHIM_QUANT_KERNEL(quant_per_block_unbounded, fibshim::Unbounded)
-FIBSHIM_QUANT_KERNEL(quant_per_block_floored, fibshim::Floored<false>)
-FIBSHIM_QUANT_KERNEL(quant_per_block_bounded, fibshim::Floored<true>)
+FIBSHIM_QUANT_KERNEL(quant_per_block_floored, fibshim::FlooredOrHiding<false>)
+FIBSHIM_QUANT_KERNEL(quant_per_block_bounded, fibshim::FlooredOrHiding<true>)
 
 #define FIBSHIM_SILU_KERNEL(vectors)                                                              \
   extern "C" __global__ void __launch_bounds__(256) silu_and_mul_quant_per_block##vectors##_bf16( \

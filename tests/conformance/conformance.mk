@@ -44,11 +44,11 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	$(call say,CONFIG,$@)
 	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
 	$(Q)number=0; for kind in add-rms-norm add2-rms-norm add2-rms-norm-sum; do \
-	  sed -i -z -e 's/\(rms_norm_\)\\\\d+/\1'$$number/ -e 's/,\s*"image": \[[^]]*\]//' \
-	    $@.new/patterns/vllm-*-$$kind-h4096.json; \
+	  find $@.new/patterns \( -name "vllm-*-$$kind-h4096.json" -o -name "vllm-*-$$kind-h4096-then-*" \) -exec \
+	    sed -i -z -e 's/\(rms_norm_\)\\\\d+/\1'$$number/ -e 's/,\s*"image": \[[^]]*\]//' {} +; \
 	  number=$$((number + 1)); \
 	done
-	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-cutlass-scaled-mm-*.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json
+	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-cutlass-scaled-mm-*.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json $@.new/patterns/vllm-inductor-silu-and-mul-h24576-then-*.json
 	$(Q)mv $@.new $@
 
 # The folder for SGLang, whose kernels by Triton are not told apart by their codes.

@@ -108,10 +108,11 @@ for kind, rows in itertools.product(by_block.KINDS_OF_SGLANG, by_block.ROWS):
         quantised_for_sglang.add(by_block.definition_of(kind, 4096), "SGLang", 1.0, 2.0, **by_block.axes_of(kind, 4096, rows))
 check_all("SGLang's quantisation", quantised_for_sglang, "quant_per_block_")
 behind = names_of("then_quant_per_block.py")
-for kind, axis in behind.KINDS.items():
-    for size in behind.sizes_of(kind, quantised_for_sglang.axes):
-        quantised_for_sglang.add(behind.definition_of(kind, size), "SGLang", 1.0, 2.0, **{axis: 1})
-    check_all("SGLang's quantisation behind another kernel", quantised_for_sglang, f"{kind}_then_quant_per_block_")
+for engine, of_engine in (("sglang", quantised_for_sglang), ("vllm", of_vllm)):
+    for kind, rule in itertools.product(behind.KINDS[engine], behind.RULES[engine]):
+        for size in behind.sizes_of(kind, rule, of_engine.axes):
+            of_engine.add(behind.definition_of(kind, rule, size), "as two", 1.0, 2.0, **behind.axes_of(kind, 1))
+        check_all("quantisation by blocks behind another kernel", of_engine, f"{kind}_then_quant_per_block{rule}_h")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")

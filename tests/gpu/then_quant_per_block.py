@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""A norm of a sum or silu·mul and the quantisation to fp8 by blocks of 128 behind it, as SGLang's two kernels and as one of config/sglang.
+"""A norm of a sum or silu·mul and the quantisation to fp8 by blocks of 128 behind it, as two kernels and as one of a folder.
 
-    then_quant_per_block.py KERNELS CUBINS [--sizes N,...] [--rows M,...] [--keep FILE] [--out FILE]
+    then_quant_per_block.py --sglang KERNELS CUBINS [--sizes N,...] [--rows M,...] [--keep FILE] [--out FILE]
+    then_quant_per_block.py --vllm LIBRARY --flashinfer FOLDER [...]
 
 KERNELS: what `tests/engines/engines.py sglang KERNELS` compiles, of 0.5.22 or 0.5.23, and beside it what it writes for the quantisation. CUBINS:
-a folder of build/cute_norms, with FlashInfer's norms as CuTe-DSL compiles them. The kernels are launched as SGLang launches them. Of what both
-sides make, the sum must be the same, and a norm or silu·mul may differ in its last bit in a few places. Bytes and scales must be what SGLang's
-quantisation makes of that. Timed in replayed graphs: as one, as SGLang's two, and as ours by themselves with SGLang's quantisation.
+a folder of build/cute_norms, with FlashInfer's norms as CuTe-DSL compiles them. They are launched as SGLang launches them. LIBRARY, FOLDER: as
+for quant_per_block.py; what torch.compile makes for vLLM are ours by themselves there, which inductor.py compares with it.
+Of what both sides make, the sum must be the same, and a norm or silu·mul may differ in its last bit in a few places. Bytes and scales must be
+what the engine's quantisation makes of that. Timed in replayed graphs: as one, as the engine's two, and as ours by themselves with the engine's
+quantisation, under SGLang; as one and as two of ours, for vLLM.
 """
 import argparse
 import ctypes
+import itertools
 import pathlib
 import re
 import sys
@@ -20,24 +24,36 @@ from counters import BUILD
 from flashinfer_cute import image_of
 from graph_time import graph_us
 from kept_times import NOISE, KeptTimes, finish
-from quant_per_block import EPS, GROUP, LEAST, SGLang, differences
+from quant_per_block import EPS, GROUP, LARGEST, LEAST, FlashInfer, SGLang, differences
 from report import Report
 from solutions import Kernel, load_folder
 
-KINDS = {"fused_add_rmsnorm": "batch_size", "silu_and_mul": "num_tokens"}  # and the axis of rows
+NORMS = {"fused_add_rmsnorm": ("hidden_states", "residual"), "add_rmsnorm": ("hidden_states", "first"),
+         "add2_rmsnorm_sum": ("hidden_states", "first", "second")}  # and what they add up
+KINDS = {"sglang": ("fused_add_rmsnorm", "silu_and_mul"), "vllm": ("add_rmsnorm", "add2_rmsnorm_sum", "silu_and_mul_once")}
+RULES = {"sglang": ("",), "vllm": ("_unbounded", "_ue8m0")}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SHARE_OF_OUTPUT = 2e-2  # of a norm's or silu·mul's elements, by one unit
 LEAST_OUTPUT = 2.0**-100  # below that, where exp nearly overflows, silu of either side may be 0
 
 
-def definition_of(kind, size):
+def axes_of(kind, rows):
+    """The variable ones."""
+    return {"batch_size" if kind in NORMS else "num_tokens": rows}
+
+
+def alone_of(kind, size):
     """size: a row's, of silu·mul the output's."""
-    return f"{kind}_then_quant_per_block_h{2 * size if kind.startswith('silu') else size}"
+    return f"{kind}_h{size if kind in NORMS else 2 * size}"
 
 
-def sizes_of(kind, definitions):
-    found = (re.fullmatch(f"{kind}_then_quant_per_block_h([0-9]+)", name) for name in definitions)
-    return sorted(int(match[1]) // (2 if kind.startswith("silu") else 1) for match in found if match)
+def definition_of(kind, rule, size):
+    return alone_of(kind, size).replace("_h", f"_then_quant_per_block{rule}_h")
+
+
+def sizes_of(kind, rule, definitions):
+    found = (re.fullmatch(f"{kind}_then_quant_per_block{rule}_h([0-9]+)", name) for name in definitions)
+    return sorted(int(match[1]) // (1 if kind in NORMS else 2) for match in found if match)
 
 
 class Tensor(ctypes.Structure):
@@ -45,7 +61,9 @@ class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_uint64), ("rows", ctypes.c_int64)]
 
 
-class Originals:
+class OfSglang:
+    layouts = (True, False)  # of scales: by columns or not
+
     def __init__(self, kernels, cubins):
         self.quantisation = SGLang(kernels.with_suffix(".quant.cubin"))
         self.hides_nan = int(self.quantisation.kind.endswith("_bounded"))
@@ -73,127 +91,164 @@ class Originals:
         else:
             kernel, threads, rows, shared_mem = self.norm(case.size)
             x, residual = (Tensor(case.outputs[name].data_ptr(), case.rows) for name in ("output", "residual_output"))
-            kernel.launch((-(-case.rows // rows), 1, 1), (threads, 1, 1), [x, residual, case.given["weight"].data_ptr(), case.rows, EPS], shared_mem,
+            kernel.launch((-(-case.rows // rows), 1, 1), (threads, 1, 1), [x, residual, case.arguments["weight"].data_ptr(), case.rows, EPS], shared_mem,
                           is_dependent=True)
 
     def quantize(self, case):
         self.quantisation.quantize(case)
 
 
-class Case:
-    """The norm is in place, as SGLang calls it: what is given lies in the outputs."""
+class OfVllm:
+    layouts = (True,)
+    hides_nan = 0
 
-    def __init__(self, kind, size, rows, columns, is_special=False):
+    def __init__(self, library, folder, solutions):
+        torch.ops.load_library(str(library))
+        self.flashinfer, self.solutions = FlashInfer(folder), solutions
+
+    def run(self, case):
+        self.solutions[alone_of(case.kind, case.size)].launch(case.arguments, True)
+
+    def quantize(self, case):
+        x, quantized, scales = (case.outputs[name] for name in ("output", "quantized", "scales"))
+        if case.rule == "_unbounded":
+            self.flashinfer.fp8_quantize_1x128(x, quantized, scales.t(), False)
+        else:
+            torch.ops._C.per_token_group_fp8_quant(x, quantized, scales, GROUP, LEAST, -LARGEST, LARGEST, True, True, False)
+
+
+class Case:
+    """SGLang's norm is in place: what is given lies in the outputs."""
+
+    def __init__(self, kind, rule, size, rows, columns, is_special=False):
         generator = torch.Generator(device="cuda").manual_seed(rows + size)
         normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
-        self.kind, self.size, self.rows, self.columns, blocks = kind, size, rows, columns, size // GROUP
+        self.kind, self.rule, self.size, self.rows, self.columns, blocks = kind, rule, size, rows, columns, size // GROUP
         empty = lambda dtype: torch.empty(rows, size, dtype=dtype, device="cuda")
-        self.first = (3 * normal(rows, 2 * size) if kind == "silu_and_mul" else normal(rows, size) * torch.exp2(4 * normal(rows, 1).clamp(-2, 1))).bfloat16()
+        spread = torch.exp2(4 * normal(rows, 1).clamp(-2, 1)) if kind in NORMS else 3
+        x = (normal(rows, size if kind in NORMS else 2 * size) * spread).bfloat16()
         if is_special and rows >= 8:
-            self.first[0] = 0
-            self.first[1, :GROUP] = -0.0
-            self.first[2, 5] = float("nan")
-            self.first[3, 7] = float("inf")
-            self.first[4] *= 2.0**-60
-            self.first[6] *= 40
-        self.residual = (2 * normal(rows, size)).bfloat16()
+            x[0] = 0
+            x[1, :GROUP] = -0.0
+            if rule != "_unbounded":  # FlashInfer's leaves open what it makes of that
+                x[2, 5] = float("nan")
+                x[3, 7] = float("inf")
+            x[4] *= 2.0**-50  # FlashInfer flushes denormals
+            x[6] *= 40
+        self.given = dict(zip(NORMS.get(kind, ("input",)), (x, *((2 * normal(rows, size)).bfloat16() for _ in range(2)))))
         if is_special:
-            self.residual[0] = 0
-        self.given = {"weight": (1 + 0.2 * normal(size)).bfloat16(), "input": self.first}
+            for name in ("residual", "first", "second"):
+                if name in self.given:
+                    self.given[name][0] = 0
+        weight = (1 + 0.2 * normal(size)).bfloat16()
         pitch = -(-rows // 4) * 4
         scales = torch.empty(blocks, pitch, device="cuda").t()[:rows] if columns else torch.empty(rows, blocks, device="cuda")
         self.outputs = {"output": empty(torch.bfloat16), "quantized": empty(torch.float8_e4m3fn), "scales": scales}
-        if kind != "silu_and_mul":
-            self.outputs["residual_output"] = empty(torch.bfloat16)
+        self.is_in_place = kind == "fused_add_rmsnorm"
+        if self.is_in_place or kind.endswith("_sum"):
+            self.outputs["residual_output" if self.is_in_place else "sum"] = empty(torch.bfloat16)
         # What SGLang's quantisation reads of a case.
         self.inputs, self.axes = {"hidden_states": self.outputs["output"]}, {"hidden_size": size}
-        self.arguments = {**self.given, **self.outputs, "hidden_states": self.outputs["output"], "residual": self.outputs.get("residual_output"),
-                          "eps": EPS, "least": LEAST, "weight_bias": 0.0, "batch_size": rows, "num_tokens": rows, "hidden_size": size,
-                          "hidden_div_2": size, "input_stride": size, "residual_stride": size, "scale_row_stride": 1 if columns else blocks,
+        in_place = {"hidden_states": self.outputs["output"], "residual": self.outputs["residual_output"]} if self.is_in_place else {}
+        self.arguments = {**self.given, **self.outputs, **in_place, "weight": weight, "eps": EPS, "least": 0.0 if rule == "_unbounded" else LEAST,
+                          "weight_bias": 0.0, "batch_size": rows, "num_tokens": rows, "hidden_size": size, "hidden_div_2": size, "num_blocks": blocks,
+                          "input_stride": size, "residual_stride": size, "scale_row_stride": 1 if columns else blocks,
                           "scale_block_stride": pitch if columns else 1}
-        self.moved = sum(one.nbytes for one in (self.first, *self.outputs.values()))
+        self.moved = sum(one.nbytes for one in (*self.given.values(), *self.outputs.values()))
 
     def begin(self):
         for output in self.outputs.values():
             output.fill_(-7)
-        if self.kind != "silu_and_mul":
-            self.outputs["output"].copy_(self.first)
-            self.outputs["residual_output"].copy_(self.residual)
+        if self.is_in_place:
+            self.outputs["output"].copy_(self.given["hidden_states"])
+            self.outputs["residual_output"].copy_(self.given["residual"])
 
     def kept(self, *names):
         return {name: self.outputs[name].clone() for name in names or self.outputs}
 
 
-def judge(report, kind, size, solution, originals, all_rows):
-    with report.phase(f"{kind} of {size} and its quantisation: as SGLang's") as problems:
+def judge(report, kind, rule, size, solution, originals, all_rows):
+    with report.phase(f"{kind} of {size} and its quantisation{rule}: as the engine's") as problems:
         for rows in all_rows:
-            for columns in (True, False):
+            for columns in originals.layouts:
                 where = f"{rows} rows, scales by {'columns' if columns else 'rows'}"
-                case = Case(kind, size, rows, columns, is_special=True)
+                case = Case(kind, rule, size, rows, columns, is_special=True)
                 case.begin()
                 originals.run(case)
-                made = {name: value for name, value in case.kept().items() if name in ("output", "residual_output")}
+                made = {name: value for name, value in case.kept().items() if name not in ("quantized", "scales")}
                 case.begin()
                 solution.launch({**case.arguments, "hides_nan": originals.hides_nan})
                 ours = case.kept()
                 originals.quantize(case)  # of our output
                 problems += [f"{where}: {problem}" for problem in differences(ours, case.kept("quantized", "scales"), 0)]
-                apart = (ours["output"].view(torch.int16).int() - made["output"].view(torch.int16).int()).abs()
-                apart[(ours["output"].isnan() & made["output"].isnan()) | ((ours["output"] - made["output"]).abs() < LEAST_OUTPUT)] = 0
+                theirs = made.pop("output")
+                apart = (ours["output"].view(torch.int16).int() - theirs.view(torch.int16).int()).abs()
+                apart[(ours["output"].isnan() & theirs.isnan()) | ((ours["output"] - theirs).abs() < LEAST_OUTPUT)] = 0
                 if (apart != 0).float().mean().item() > SHARE_OF_OUTPUT or apart.max().item() > 1:
                     problems.append(f"{where}: the output differs in {(apart != 0).sum().item()} of {apart.numel()} elements, by {apart.max().item()}")
-                if "residual_output" in made:
-                    problems += [f"{where}: {problem}" for problem in differences(ours, {"residual_output": made["residual_output"]}, 0)]
+                problems += [f"{where}: {problem}" for problem in differences(ours, made, 0)]
 
 
-def time_all(kind, size, solution, alone, originals, all_rows, kept, table, slower):
+def time_all(kind, rule, size, solutions, originals, all_rows, kept, table, slower):
+    definition, alone = definition_of(kind, rule, size), solutions.get(alone_of(kind, size))
+    quantisation = solutions.get(f"quant_per_block{rule}_b{GROUP}") if rule else None
     for rows in all_rows:
-        case = Case(kind, size, rows, columns=True)
+        case = Case(kind, rule, size, rows, columns=True)
         case.begin()
         ours = {**case.arguments, "hides_nan": originals.hides_nan}
 
-        def run(first):
-            first()
+        def two_of_ours():
+            if alone:
+                alone.launch(ours, alone.launch_block.get("pdl", False))
+            if quantisation:
+                quantisation.launch({**ours, "hidden_states": case.outputs["output"], "eps": ours["least"]}, True)
+            else:
+                originals.quantize(case)
+
+        def two_of_theirs():
+            originals.run(case)
             originals.quantize(case)
-        us = graph_us(lambda: solution.launch(ours, True), case.moved)
-        theirs = graph_us(lambda: run(lambda: originals.run(case)), case.moved)
-        apart = graph_us(lambda: run(lambda: alone.launch(ours, alone.launch_block.get("pdl", False))), case.moved)
-        line = f"{kind} of {size} and its quantisation, {rows} rows: {us:.2f} us, SGLang's {theirs:.2f}, ours and its quantisation {apart:.2f}"
+        us, theirs, apart = (graph_us(run, case.moved) for run in (lambda: solutions[definition].launch(ours, True), two_of_theirs, two_of_ours))
+        line = f"{kind} of {size} and its quantisation{rule}, {rows} rows: {us:.2f} us, the engine's {theirs:.2f}, two of ours {apart:.2f}"
         print(line, flush=True)
-        table.append({"kind": kind, "size": size, "rows": rows, "us": us, "original_us": theirs, "apart_us": apart})
-        axes = {KINDS[kind]: rows}
-        if kept.solution_for(definition_of(kind, size), **axes) is None:
+        table.append({"kind": kind, "rule": rule, "size": size, "rows": rows, "us": us, "original_us": theirs, "apart_us": apart})
+        axes, (original, before) = axes_of(kind, rows), ("as two", apart) if rule else ("SGLang", theirs)
+        if kept.solution_for(definition, **axes) is None:
             continue
-        kept.add(definition_of(kind, size), "SGLang", us, theirs, **axes)
-        if us > NOISE * theirs:
+        kept.add(definition, original, us, before, **axes)
+        if us > NOISE * before:
             slower.append(line)
 
 
 def main():
     numbers = lambda text: [int(number) for number in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", type=pathlib.Path)
-    parser.add_argument("cubins", type=pathlib.Path)
+    parser.add_argument("--sglang", type=pathlib.Path, nargs=2, metavar=("KERNELS", "CUBINS"))
+    parser.add_argument("--vllm", type=pathlib.Path, metavar="LIBRARY")
+    parser.add_argument("--flashinfer", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--sizes", type=numbers, metavar="N,...")
     parser.add_argument("--rows", type=numbers, default=ROWS, metavar="M,...")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path, metavar="FILE", help="write the times for `fibshim bench --keep-from FILE` and the folder")
     options = parser.parse_args()
+    if bool(options.sglang) == bool(options.vllm) or bool(options.vllm) != bool(options.flashinfer):
+        parser.error("give --sglang and its kernels, or --vllm and --flashinfer")
     report = Report("then_quant_per_block")
     if torch.cuda.get_device_capability() != (9, 0):
         report.skip("then_quant_per_block", "the kernels are for sm_90")
         return report.finish()
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     torch.set_grad_enabled(False)
-    home = pathlib.Path(BUILD) / "config/sglang"
-    originals, solutions, kept, table, slower = Originals(options.kernels, options.cubins), load_folder(str(home)), KeptTimes(home), [], []
-    for kind in KINDS:
-        for size in sizes_of(kind, solutions):
+    engine = "sglang" if options.sglang else "vllm"
+    home = pathlib.Path(BUILD) / "config" / engine
+    solutions, kept, table, slower = load_folder(str(home)), KeptTimes(home), [], []
+    originals = OfSglang(*options.sglang) if options.sglang else OfVllm(options.vllm, options.flashinfer, solutions)
+    for kind, rule in itertools.product(KINDS[engine], RULES[engine]):
+        for size in sizes_of(kind, rule, solutions):
             if options.sizes and size not in options.sizes:
                 continue
-            solution, alone = solutions[definition_of(kind, size)], solutions.get(f"{kind}_h{2 * size if kind.startswith('silu') else size}")
-            judge(report, kind, size, solution, originals, options.rows)
-            time_all(kind, size, solution, alone or solution, originals, options.rows, kept, table, slower)
+            judge(report, kind, rule, size, solutions[definition_of(kind, rule, size)], originals, options.rows)
+            time_all(kind, rule, size, solutions, originals, options.rows, kept, table, slower)
     report.check("not slower", slower)
     return finish(report, options, kept, table)
 

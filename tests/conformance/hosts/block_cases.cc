@@ -48,7 +48,7 @@ struct Buffers {
   CUdeviceptr memory = device_memory(size_t{8} << 20);
   CUdeviceptr at(CUdeviceptr megabyte) const { return memory + (megabyte << 20); }
   CUdeviceptr x = at(0), weight = at(1), residual = at(2), quantized = at(3), scales = at(4);
-  CUdeviceptr gate_up = at(5);
+  CUdeviceptr gate_up = at(5), normed = at(6), sum = at(7), second = at(2) + (512 << 10);
   SglangQuant quantization(CUdeviceptr of, bool by_rows, uint32_t rows, uint32_t blocks,
                            uint32_t pitch) const {
     const int64_t width = int64_t{blocks} * 128;
@@ -109,6 +109,33 @@ struct SglangPairs {
 };
 constexpr char kNormThenQuant[] = "fused_add_rmsnorm_then_quant_per_block_h2048_bf16";
 constexpr char kSiluThenQuant[] = "silu_and_mul_then_quant_per_block_bf16";
+
+// The same as torch.compile makes them for vLLM, of norms of 4096 and tokens of 12288.
+struct VllmPairs : SglangPairs {
+  using SglangPairs::SglangPairs;
+  void add_norm() const {
+    launch("triton_red_fused_fused_add_rms_norm_0", on.x, on.residual, on.weight, on.normed, 3,
+           4096, CUdeviceptr{0}, CUdeviceptr{0});
+  }
+  void add2_norm() const {
+    launch("triton_red_fused_fused_add_rms_norm_2", on.x, on.residual, on.second, on.weight, on.sum,
+           on.normed, 3, 4096, CUdeviceptr{0}, CUdeviceptr{0});
+  }
+  void silu(int elements = 3 * 12288) const {
+    launch("triton_poi_fused_mul_silu_slice_1", on.gate_up, on.normed, elements, CUdeviceptr{0},
+           CUdeviceptr{0});
+  }
+  void quantize_as_flashinfer(int width, int rows = 3) const {
+    launch(kFlashInfers, on.quantized, on.scales, of, width, rows);
+  }
+  void quantize_as_vllm(int blocks, int rows = 3) const {
+    launch(group_quant(true, true), of, on.quantized, on.scales, int64_t{blocks} * rows, least,
+           lowest, largest, blocks, pitch);
+  }
+  CUdeviceptr of = on.normed;
+  float least = kLeast, lowest = -448, largest = 448;
+  int pitch = 8;
+};
 
 // What follows the pointers of such a launch, but for next_may_begin.
 template <class... Values>
@@ -321,6 +348,96 @@ GPU_CASE(rewrite_of_sglang_block_quantisation_needs_its_ties) {
                           ran(group_quant_of_sglang(true, kSglangs[0]).c_str()));
   // The norm alone is known to another folder. Where only the solution's clauses fail, it counts by the rewrite.
   state({}, {.hit = pairs / 2, .where = pairs + 2, .untracked = pairs / 2 - 2});
+}
+
+GPU_CASE(rewrite_of_vllm_block_quantisation) {
+  const VllmPairs layer(gpu);
+  const Buffers& on = layer.on;
+  for (const bool is_vllms : {false, true}) {
+    const std::string kind = is_vllms ? "ue8m0" : "unbounded";
+    const auto quantize = [&](int width) {
+      if (is_vllms) {
+        layer.quantize_as_vllm(width / 128);
+      } else {
+        layer.quantize_as_flashinfer(width);
+      }
+    };
+    run_captured(gpu, [&] {
+      layer.add_norm();
+      quantize(4096);
+      layer.add2_norm();
+      quantize(4096);
+      layer.silu();
+      quantize(12288);
+    });
+    const auto expect = [&](const std::string& of, const std::vector<CUdeviceptr>& given,
+                            auto... rest) {
+      const SimcudaLaunch ran = last_launch(
+          (of + "_then_quant_per_block_" + kind + (of == "silu_and_mul" ? "_bf16" : "_h4096_bf16"))
+              .c_str());
+      const size_t bytes = given.size() * sizeof given[0];
+      CHECK(memcmp(ran.params, given.data(), bytes) == 0);
+      check_rest(ran, bytes, rest...);
+      EXPECT_EQUAL(3, ran.grid[0]);
+    };
+    const float least = is_vllms ? kLeast : 0;
+    const int pitch = is_vllms ? 8 : 4;
+    expect("add_rmsnorm", {on.x, on.residual, on.weight, on.normed, on.quantized, on.scales}, 1e-5f,
+           least, 1, pitch, 3);
+    expect("add2_rmsnorm_sum",
+           {on.x, on.residual, on.second, on.weight, on.normed, on.sum, on.quantized, on.scales},
+           1e-5f, least, 1, pitch, 3);
+    expect("silu_and_mul", {on.gate_up, on.normed, on.quantized, on.scales}, 12288, least, 1,
+           pitch);
+  }
+  state({}, {.hit = 6, .absorbed = 6});
+}
+
+// As above, of vLLM. The norms are ours by themselves, and so is the quantisation where it is known.
+GPU_CASE(rewrite_of_vllm_block_quantisation_needs_its_ties) {
+  VllmPairs layer(gpu);
+  const auto both = [&](const VllmPairs& changed, int elements = 3 * 12288, int width = 4096,
+                        int rows = 3) {
+    run_captured(gpu, [&] {
+      changed.add_norm();
+      changed.quantize_as_flashinfer(width, rows);
+      changed.add2_norm();
+      changed.quantize_as_vllm(width / 128, rows);
+      changed.silu(elements);
+      changed.quantize_as_flashinfer(3 * width, rows);
+      changed.silu(elements);
+      changed.quantize_as_vllm(3 * width / 128, rows);
+    });
+  };
+  VllmPairs of_another = layer;
+  of_another.of = layer.on.sum;
+  both(of_another);
+  both(layer, 3 * 12288, 2048);
+  both(layer, 3 * 12288, 4096, 2);
+  EXPECT_EQUAL(12, ran("quant_per_block_unbounded_bf16") + ran("quant_per_block_ue8m0_bf16"));
+  EXPECT_EQUAL(3, ran("add_rmsnorm_h4096_bf16"));
+  EXPECT_EQUAL(3, ran("add2_rmsnorm_sum_h4096_bf16"));
+  const auto by_vllm = [&](auto change) {
+    VllmPairs changed = layer;
+    change(changed);
+    run_captured(gpu, [&] {
+      changed.add_norm();
+      changed.quantize_as_vllm(32);
+    });
+  };
+  by_vllm([](VllmPairs& p) { p.pitch = 2; });
+  by_vllm([](VllmPairs& p) { p.least = 0; });
+  by_vllm([](VllmPairs& p) { p.lowest = -240; });
+  by_vllm([](VllmPairs& p) { p.largest = 240; });
+  EXPECT_EQUAL(7, ran("add_rmsnorm_h4096_bf16"));
+  EXPECT_EQUAL(4, ran(group_quant(true, true).c_str()));
+  // A part of a token.
+  run_captured(gpu, [&] {
+    layer.silu(3 * 12288 + 8);
+    layer.quantize_as_flashinfer(12288);
+  });
+  EXPECT_EQUAL(13, ran("quant_per_block_unbounded_bf16") + ran("quant_per_block_ue8m0_bf16"));
+  state({}, {.hit = 23, .where = 4, .untracked = 7});
 }
 
 GPU_CASE(block_silu_of_vllm) {

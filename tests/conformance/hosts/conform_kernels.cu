@@ -216,6 +216,10 @@ GROUP_QUANT_OF_SGLANG_KERNELS(
 GROUP_QUANT_OF_SGLANG_KERNELS(
     EELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE)
 GROUP_QUANT_OF_SGLANG_KERNELS(EELb1EEEvNS_17QuantKernelParamsE)
+// torch.compile's for vLLM.
+extern "C" __global__ void triton_poi_fused_mul_silu_slice_1(const void*, void*, int, void*,
+                                                             void*) {}
+// SGLang's.
 struct ActivationParams {
   const void* input;
   void* output;
