@@ -86,10 +86,10 @@ join() {
   awk '/^#/ || /^ *$/ { next }
     NR == FNR && !head { head = $0; for (i = split($0, name); i > 0; --i) column[name[i]] = i; next }
     NR == FNR { line[count++] = $0; next }
-    !names { print head, $0; names = split($0, name); next }
+    !names { print head, $0; columns = split(head, name); names = split($0, name); next }
     {
       for (i = 0; i < count; ++i) {
-        split(line[i], cell)
+        if (split(line[i], cell) != columns) { print "malformed " line[i]; exit }
         for (n = 1; n <= names && (!(name[n] in column) || cell[column[name[n]]] == $n); ++n) {}
         if (n > names) print line[i], $0
       }
@@ -138,6 +138,7 @@ expand() {
         print out[i] > file
       }
       close(file)
+      written = 1
     }
     BEGIN {
       while ((getline line < texts) > 0) getline long[line] < texts
@@ -151,6 +152,7 @@ expand() {
       }
     }
     /^#/ || /^ *$/ { next }
+    /^malformed / { print template ": the cells are not those of the columns: " $0 > "/dev/stderr"; failed = 1; exit }
     count == 0 { count = split($0, names); next }
     {
       rest = $0
@@ -169,7 +171,10 @@ expand() {
         write_file()
       }
     }
-    END { exit failed }'
+    END {
+      if (!failed && !written) { print template ": its table has no line" > "/dev/stderr"; failed = 1 }
+      exit failed
+    }'
 }
 
 mkdir -p "$(dirname "$output")"

@@ -31,7 +31,7 @@ KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gem
 $(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm,\
   $(eval KERNEL_TABLES_$(family) := $(wildcard config/shared/$(family)/*.table config/demo/$(family).table)))
 KERNEL_TABLES_quant_per_block := config/shared/quant_per_block/sizes.table  # others have no block
-KERNEL_TABLES_then_quant_per_block := config/shared/then_quant_per_block/sizes.table
+KERNEL_TABLES_then_quant_per_block := $(addprefix config/shared/then_quant_per_block/,sizes.table vllm_sizes.table)
 KERNEL_TABLES_quant_per_token := $(addprefix config/shared/quant_per_token/,sizes.table norm.table quant.table)
 KERNEL_TABLE_LINES = "-DFIBSHIM_TABLE_LINES=$$$$(awk -f kernels/table_lines.awk $(KERNEL_TABLES_$(1)))"
 

@@ -42,7 +42,7 @@ __device__ float largest_of_block(const Values& values) {
   return largest_in_lanes<kLanes>(largest_of(values));
 }
 
-// More rules than block_scales.cuh has.
+// Rules beside those of block_scales.cuh.
 
 // x * (1 / scale), each rounded; NaN becomes the largest number.
 struct MultipliedOrLargest {

@@ -1,5 +1,5 @@
-// What engines do before a product in fp8 with 128 x 128 blocks of weights, two of their kernels as one: rows in bfloat16, and the same in
-// fp8 (e4m3) with a scale for each block of 128 elements of a row. Computes in fp32.
+// These kernels do the work of two kernels that engines run before a product in fp8 with 128 x 128 blocks of weights: they make rows in
+// bfloat16, and the same rows in fp8 (e4m3) with a scale for each block of 128 elements. They compute in fp32.
 //
 //   fused_add_rmsnorm_then_quant_per_block_h4096_bf16   z = x + residual, which goes to the residual, rounded; SGLang
 //   silu_and_mul_then_quant_per_block_bf16              y = silu of a token's first half * its second; SGLang
@@ -7,7 +7,7 @@
 //   add_rmsnorm_then_quant_per_block_unbounded_h4096_bf16        z = x + first; z is not kept
 //   add2_rmsnorm_sum_then_quant_per_block_unbounded_h4096_bf16   z = x + (first + second), which goes to sum, rounded
 //   silu_and_mul_then_quant_per_block_unbounded_bf16
-// Norms: y = z / sqrt(mean(z^2) + eps) * w. y is rounded once, stored, and that is quantised. Engines pass output == hidden_states and
+// Norms: y = z / sqrt(mean(z^2) + eps) * w; a sum of two that are both -0 is +0. y is rounded once, stored, and that is quantised. Engines pass output == hidden_states and
 // residual_output == residual: a thread reads an element before it overwrites it.
 //
 // least: what a block's largest magnitude counts as at least. The scale of a row's block is at row * scale_row_stride + block *

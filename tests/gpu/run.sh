@@ -158,6 +158,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "vLLM's products in fp8, and ours" "$python" "$here/scaled_products.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "DeepGEMM's products in fp8 with blocks, and ours" "$python" "$here/block_scaled_products.py" "$build"
   run "rows in fp8 with a scale for each block, vLLM's and ours" "$python" "$here/quant_per_block.py" "$vllm/_C_stable_libtorch.abi3.so" --sizes 4096,14336
+  run "the same behind a norm or silu·mul as one, and as two of ours" "$python" "$here/then_quant_per_block.py" --vllm "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
   run "vLLM's products of experts" "$python" "$here/expert_products.py" "$build" vllm

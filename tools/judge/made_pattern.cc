@@ -15,18 +15,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The type of a name for which nothing states one: as wide as the kernel's parameter. `told`: what the solution's "verify" says of
-// it; null if nothing.
-ValueType type_by_size(const std::string& name, const SolutionSpec& solution,
-                       const VerifyArgument* told) {
+// The type of a name for which nothing states one: as wide as the kernel's parameter.
+ValueType type_by_size(const std::string& name, const SolutionSpec& solution) {
   uint32_t size = 0;
   for (size_t i = 0; i < solution.arguments.size() && i < solution.params.size(); ++i) {
     if (solution.arguments[i].name == name) size = solution.params[i].size;
   }
-  const bool has_fraction = told != nullptr && told->kind == VerifyArgument::Kind::value &&
-                            told->value != trunc(told->value);
-  if (has_fraction || is_floating_name(name))
-    return size == 8 ? ValueType::float64 : ValueType::float32;
+  if (is_floating_name(name)) return size == 8 ? ValueType::float64 : ValueType::float32;
   switch (size) {
     case 1: return ValueType::int8;
     case 2: return ValueType::int16;
@@ -69,8 +64,7 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
     } else if (told == nullptr && extra != nullptr) {
       value = pointer(extra->dtype);
     } else {
-      value =
-          scalar(told != nullptr && told->type ? *told->type : type_by_size(name, solution, told));
+      value = scalar(told != nullptr && told->type ? *told->type : type_by_size(name, solution));
     }
   }
   return tools::json_line({{"label", "made for " + definition.name.name},

@@ -87,7 +87,8 @@ struct SglangPairs {
       CUdeviceptr rows;
       int64_t count;
     };
-    launch(kCuteNorm, Rows{on.x, 3}, Rows{on.residual, 3}, on.weight, int64_t{3}, 1e-6f);
+    launch(kCuteNorm, Rows{on.x, rows_of_input}, Rows{on.residual, rows_of_residual}, on.weight,
+           int64_t{3}, 1e-6f);
   }
   void silu(int version) const {
     struct Params {
@@ -106,6 +107,7 @@ struct SglangPairs {
   const Gpu& gpu;
   CUmodule module;
   Buffers on;
+  int64_t rows_of_input = 3, rows_of_residual = 3;
 };
 constexpr char kNormThenQuant[] = "fused_add_rmsnorm_then_quant_per_block_h2048_bf16";
 constexpr char kSiluThenQuant[] = "silu_and_mul_then_quant_per_block_bf16";
@@ -115,11 +117,11 @@ struct VllmPairs : SglangPairs {
   using SglangPairs::SglangPairs;
   void add_norm() const {
     launch("triton_red_fused_fused_add_rms_norm_0", on.x, on.residual, on.weight, on.normed, 3,
-           4096, CUdeviceptr{0}, CUdeviceptr{0});
+           width, CUdeviceptr{0}, CUdeviceptr{0});
   }
   void add2_norm() const {
     launch("triton_red_fused_fused_add_rms_norm_2", on.x, on.residual, on.second, on.weight, on.sum,
-           on.normed, 3, 4096, CUdeviceptr{0}, CUdeviceptr{0});
+           on.normed, 3, width, CUdeviceptr{0}, CUdeviceptr{0});
   }
   void silu(int elements = 3 * 12288) const {
     launch("triton_poi_fused_mul_silu_slice_1", on.gate_up, on.normed, elements, CUdeviceptr{0},
@@ -134,7 +136,7 @@ struct VllmPairs : SglangPairs {
   }
   CUdeviceptr of = on.normed;
   float least = kLeast, lowest = -448, largest = 448;
-  int pitch = 8;
+  int pitch = 8, width = 4096;  // of scales, and of the norms' rows
 };
 
 // What follows the pointers of such a launch, but for next_may_begin.
@@ -342,12 +344,23 @@ GPU_CASE(rewrite_of_sglang_block_quantisation_needs_its_ties) {
   keep(false, [](SglangQuant& p) { p.scales += 2; });
   keep(false, [](SglangQuant& p) { p.group_stride = 0x80000004; });
   EXPECT_EQUAL(0, ran(kNormThenQuant) + ran(kSiluThenQuant));
+  // Rows of the norm's tensors that are not those that it writes.
+  for (const auto& [of_input, of_residual] : {std::pair(2, 3), std::pair(3, 2)}) {
+    SglangPairs apart = layer;
+    apart.rows_of_input = of_input;
+    apart.rows_of_residual = of_residual;
+    run_captured(gpu, [&] {
+      apart.norm();
+      apart.quantize(0, false, on.quantization(on.x, false, 3, 16, 4));
+    });
+  }
+  EXPECT_EQUAL(0, ran(kNormThenQuant));
   EXPECT_EQUAL(pairs / 2, ran("silu_and_mul_bf16"));
-  EXPECT_EQUAL(pairs / 2, ran(kCuteNorm));
-  EXPECT_EQUAL(pairs, ran(group_quant_of_sglang(false, kSglangs[0]).c_str()) +
-                          ran(group_quant_of_sglang(true, kSglangs[0]).c_str()));
+  EXPECT_EQUAL(pairs / 2 + 2, ran(kCuteNorm));
+  EXPECT_EQUAL(pairs + 2, ran(group_quant_of_sglang(false, kSglangs[0]).c_str()) +
+                              ran(group_quant_of_sglang(true, kSglangs[0]).c_str()));
   // The norm alone is known to another folder. Where only the solution's clauses fail, it counts by the rewrite.
-  state({}, {.hit = pairs / 2, .where = pairs + 2, .untracked = pairs / 2 - 2});
+  state({}, {.hit = pairs / 2, .where = pairs + 4, .untracked = pairs / 2});
 }
 
 GPU_CASE(rewrite_of_vllm_block_quantisation) {
@@ -372,13 +385,15 @@ GPU_CASE(rewrite_of_vllm_block_quantisation) {
     });
     const auto expect = [&](const std::string& of, const std::vector<CUdeviceptr>& given,
                             auto... rest) {
-      const SimcudaLaunch ran = last_launch(
+      const SimcudaLaunch made = last_launch(
           (of + "_then_quant_per_block_" + kind + (of == "silu_and_mul" ? "_bf16" : "_h4096_bf16"))
               .c_str());
       const size_t bytes = given.size() * sizeof given[0];
-      CHECK(memcmp(ran.params, given.data(), bytes) == 0);
-      check_rest(ran, bytes, rest...);
-      EXPECT_EQUAL(3, ran.grid[0]);
+      CHECK(memcmp(made.params, given.data(), bytes) == 0);
+      check_rest(made, bytes, rest...);
+      EXPECT_EQUAL(3, made.grid[0]);
+      EXPECT_EQUAL(of == "silu_and_mul" ? 12 : 1, made.grid[1]);
+      EXPECT_EQUAL(of == "silu_and_mul" ? 128 : 512, made.block[0]);
     };
     const float least = is_vllms ? kLeast : 0;
     const int pitch = is_vllms ? 8 : 4;
@@ -431,13 +446,24 @@ GPU_CASE(rewrite_of_vllm_block_quantisation_needs_its_ties) {
   by_vllm([](VllmPairs& p) { p.largest = 240; });
   EXPECT_EQUAL(7, ran("add_rmsnorm_h4096_bf16"));
   EXPECT_EQUAL(4, ran(group_quant(true, true).c_str()));
+  // Rows of another width than the kernel's code is for.
+  VllmPairs narrower = layer;
+  narrower.width = 2048;
+  run_captured(gpu, [&] {
+    narrower.add_norm();
+    narrower.quantize_as_flashinfer(2048);
+    narrower.add2_norm();
+    narrower.quantize_as_flashinfer(2048);
+  });
+  EXPECT_EQUAL(1, ran("add_rmsnorm_h2048_bf16"));
+  EXPECT_EQUAL(1, ran("add2_rmsnorm_sum_h2048_bf16"));
   // A part of a token.
   run_captured(gpu, [&] {
     layer.silu(3 * 12288 + 8);
     layer.quantize_as_flashinfer(12288);
   });
-  EXPECT_EQUAL(13, ran("quant_per_block_unbounded_bf16") + ran("quant_per_block_ue8m0_bf16"));
-  state({}, {.hit = 23, .where = 4, .untracked = 7});
+  EXPECT_EQUAL(15, ran("quant_per_block_unbounded_bf16") + ran("quant_per_block_ue8m0_bf16"));
+  state({}, {.hit = 27, .where = 4, .untracked = 7});
 }
 
 GPU_CASE(block_silu_of_vllm) {

@@ -23,11 +23,11 @@ class Calls : public ::testing::Test {
  protected:
   // `pattern`: "" for none. `where`: of the solution.
   void write(const std::string& pattern, const std::string& where = test::kAligned,
-             const std::string& more = "", const std::string& arguments = test::kNormArguments) {
+             const std::string& more = "") {
     write_text(folder_ / "definitions/rmsnorm_h64.json", test::kNormDefinition);
     if (!pattern.empty()) write_text(folder_ / "patterns/p.json", pattern);
     write_text(folder_ / "solutions/norm.json",
-               test::solution("rmsnorm_h64", "norm_right", arguments, where, more));
+               test::solution("rmsnorm_h64", "norm_right", test::kNormArguments, where, more));
     std::filesystem::copy_file(build_path(test::kImage),
                                folder_ / "solutions/judged_kernels.sm_90.cubin",
                                std::filesystem::copy_options::overwrite_existing);
@@ -461,18 +461,6 @@ TEST_F(Calls, GoThroughAMadePatternWhereNoneLeadsToTheSolution) {
   EXPECT_EQ(value(*made, 5), 3u);
   EXPECT_FALSE(launch(3, 2));
   EXPECT_EQ(outcome_, "its \"where\" does not hold");
-}
-
-// By its name it would be an integer.
-TEST_F(Calls, GiveANumberWithAFractionAsSuch) {
-  write(
-      "", test::kAligned,
-      R"("verify": {"arguments": {"least": {"value": 1e-10}, "rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )",
-      R"(["hidden_states", "weight", "output", "rstd", "least", "batch_size"])");
-  open();
-  const auto made = launch(3);
-  ASSERT_TRUE(made) << outcome_;
-  EXPECT_EQ(value(*made, 4), 0x2edbe6ffu);
 }
 
 // A launch of one kernel cannot express how the kernels of a rewrite belong together.
