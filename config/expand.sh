@@ -74,7 +74,7 @@ place_image() {
   fi
 }
 
-# The lines of a table or of a product of tables.
+# The lines of a table, or of joined ones.
 lines_of() {
   case $1 in
     -) printf 'none\n-\n' ;;

@@ -1,5 +1,5 @@
-// Brings rows to fp8 (e4m3) with a scale for each block of 128 elements of a row: what a block's scale is, and how elements are brought
-// to it, as engines do for products with 128 x 128 blocks of weights. Half a warp has a block, a vector of each lane.
+// How engines bring rows to fp8 (e4m3) with a scale for each block of 128 elements, for products with 128 x 128 blocks of weights: what a
+// block's scale is, and what its elements become. Half a warp has a block, each lane a vector.
 #pragma once
 
 #include "fp8.cuh"
@@ -40,7 +40,7 @@ __device__ inline float reciprocal(float x) {
   return fmaf(estimate, -excess, estimate);
 }
 
-// Rules. `least`: what the largest magnitude of a block counts as at least.
+// The rules. `least`: what the largest magnitude of a block counts as at least.
 
 // vLLM's: x * (1 / scale), each rounded; NaN becomes the lowest number.
 template <bool kIsPowerOfTwo>

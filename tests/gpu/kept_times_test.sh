@@ -111,7 +111,7 @@ behind = names_of("then_quant_per_block.py")
 for engine, of_engine in (("sglang", quantised_for_sglang), ("vllm", of_vllm)):
     for kind, rule in itertools.product(behind.KINDS[engine], behind.RULES[engine]):
         for size in behind.sizes_of(kind, rule, of_engine.axes):
-            of_engine.add(behind.definition_of(kind, rule, size), "as two", 1.0, 2.0, **behind.axes_of(kind, 1))
+            of_engine.add(behind.definition_of(kind, rule, size), "as two", 1.0, 2.0, **behind.axes_of(kind, size, 1))
         check_all("quantisation by blocks behind another kernel", of_engine, f"{kind}_then_quant_per_block{rule}_h")
     left = {name for name in of_engine.axes if "_then_quant_per_block" in name} - {definition for definition, *_ in of_engine.times}
     if left:

@@ -94,17 +94,18 @@ class Solution:
                            self.launch_block["grid"], self.launch_block["block"]])
 
     def launch(self, arguments, is_dependent=False):
-        """`arguments`: tensors and numbers by name, the definition's axes among them."""
+        """`arguments`: tensors and numbers by name, the definition's axes among them. A ctypes value has that type."""
         names = self.launch_block["arguments"]
         arguments = {"next_may_begin": 1, **arguments}  # no kernel may depend on it
-        values = {name: value.data_ptr() if isinstance(value, torch.Tensor) else value
+        typed = {name: type(value) for name, value in arguments.items() if isinstance(value, ctypes._SimpleCData)}
+        values = {name: value.data_ptr() if isinstance(value, torch.Tensor) else value.value if name in typed else value
                   for name, value in arguments.items()}
         for where in self.launch_block["where"]:
             if not evaluate(where, values):
                 raise RuntimeError(f"{self.definition}: {where} does not hold")
         if self.kernel is None:
             types = [ctypes.c_void_p if arguments[name] is None or isinstance(arguments[name], torch.Tensor)
-                     else TYPES.get(name, ctypes.c_int32) for name in names]
+                     else typed.get(name) or TYPES.get(name, ctypes.c_int32) for name in names]
             self.kernel = Kernel(self.image, self.kernel_name, types)
         grid, block, cluster = (tuple(evaluate(entry, values) for entry in self.launch_block.get(key, (1, 1, 1)))
                                 for key in ("grid", "block", "cluster"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A norm of a sum or silu·mul and the quantisation to fp8 by blocks of 128 behind it, as two kernels and as one of a folder.
+"""A norm of a sum, silu·mul or what merges attention's parts, and the quantisation to fp8 by blocks of 128 behind it, as two kernels and as one of a folder.
 
     then_quant_per_block.py --sglang KERNELS CUBINS [--sizes N,...] [--rows M,...] [--keep FILE] [--out FILE]
     then_quant_per_block.py --vllm LIBRARY [--flashinfer FOLDER] [...]
@@ -30,28 +30,37 @@ from solutions import Kernel, load_folder
 
 NORMS = {"fused_add_rmsnorm": ("hidden_states", "residual"), "add_rmsnorm": ("hidden_states", "first"),
          "add2_rmsnorm_sum": ("hidden_states", "first", "second")}  # and what they add up
-KINDS = {"sglang": ("fused_add_rmsnorm", "silu_and_mul"), "vllm": ("add_rmsnorm", "add2_rmsnorm_sum", "silu_and_mul_once")}
+COMBINE = "decode_combine_sorted"  # of attention's parts
+KINDS = {"sglang": ("fused_add_rmsnorm", "silu_and_mul", COMBINE), "vllm": ("add_rmsnorm", "add2_rmsnorm_sum", "silu_and_mul_once")}
 RULES = {"sglang": ("",), "vllm": ("_unbounded", "_ue8m0")}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SHARE_OF_OUTPUT = 2e-2  # of a norm's or silu·mul's elements, by one unit
 LEAST_OUTPUT = 2.0**-100  # below that, where exp nearly overflows, silu of either side may be 0
 
 
-def axes_of(kind, rows):
+SPLITS = 12
+SIZES_OF_COMBINE = (2048, 4096, 5120)  # heads of 128
+
+
+def axes_of(kind, size, rows):
     """The variable ones."""
+    if kind == COMBINE:
+        return {"batch_size": rows, "len_indptr": rows + 1, "rows": rows, "splits": SPLITS, "num_qo_heads": size // 128, "row_size": size}
     return {"batch_size" if kind in NORMS else "num_tokens": rows}
 
 
 def alone_of(kind, size):
     """size: a row's, of silu·mul the output's."""
-    return f"{kind}_h{size if kind in NORMS else 2 * size}"
+    return f"{kind}_d128" if kind == COMBINE else f"{kind}_h{size if kind in NORMS else 2 * size}"
 
 
 def definition_of(kind, rule, size):
-    return alone_of(kind, size).replace("_h", f"_then_quant_per_block{rule}_h")
+    return re.sub("_([dh][0-9]+)$", rf"_then_quant_per_block{rule}_\1", alone_of(kind, size))
 
 
 def sizes_of(kind, rule, definitions):
+    if kind == COMBINE:
+        return SIZES_OF_COMBINE
     found = (re.fullmatch(f"{kind}_then_quant_per_block{rule}_h([0-9]+)", name) for name in definitions)
     return sorted(int(match[1]) // (1 if kind in NORMS else 2) for match in found if match)
 
@@ -64,7 +73,8 @@ class Tensor(ctypes.Structure):
 class OfSglang:
     layouts = (True, False)  # of scales: by columns or not
 
-    def __init__(self, kernels, cubins):
+    def __init__(self, kernels, cubins, solutions):
+        self.solutions = solutions
         self.quantisation = SGLang(kernels.with_suffix(".quant.cubin"))
         self.hides_nan = int(self.quantisation.kind.endswith("_bounded"))
         symbol, = set(re.findall(rb"_ZN6sglang18act_and_mul_kernelI13__nv_bfloat16LNS_14ActivationKindE0ELb1ELb0E(?:Lb0E)+EEvNS_16ActivationParamsE",
@@ -84,8 +94,10 @@ class OfSglang:
         return self.norms[size]
 
     def run(self, case):
-        """The first kernel: in place on the first rows of case.given."""
-        if case.kind == "silu_and_mul":
+        """The first kernel. What merges parts is ours, whose bits are FlashAttention's (sglang_attention.py)."""
+        if case.kind == COMBINE:
+            self.solutions[alone_of(case.kind, case.size)].launch(case.arguments, True)
+        elif case.kind == "silu_and_mul":
             params = (ctypes.c_uint64 * 8)(case.given["input"].data_ptr(), case.outputs["output"].data_ptr(), case.size | case.rows << 32, 0, 1)
             self.silu.launch((-(-case.rows * case.size // 2048), 1, 1), (256, 1, 1), [params], is_dependent=True)
         else:
@@ -167,12 +179,37 @@ class Case:
         return {name: self.outputs[name].clone() for name in names or self.outputs}
 
 
+class Parts(Case):
+    """The parts of attention of one query token a sequence. Sequences in one part have their output already."""
+
+    def __init__(self, kind, rule, size, rows, columns, is_special=False):
+        super().__init__("add_rmsnorm", rule, size, rows, columns)
+        generator = torch.Generator(device="cuda").manual_seed(rows + size)
+        heads, self.kind, self.before = size // 128, kind, self.given["first"]
+        counts = torch.randint(0, SPLITS + 1, (rows,), generator=generator, device="cuda") if is_special else torch.full((rows,), SPLITS, device="cuda")
+        numbers = lambda values: values.int().contiguous()
+        self.outputs |= {"lse": torch.empty(heads, rows, device="cuda"), "semaphore": torch.empty(1, dtype=torch.int32, device="cuda")}
+        self.arguments |= {**self.outputs, "partial_output": torch.randn(SPLITS, heads, rows, 128, generator=generator, device="cuda"),
+                           "partial_lse": torch.randn(SPLITS, heads, rows, generator=generator, device="cuda"),
+                           "first_rows": numbers(torch.arange(rows + 1, device="cuda")), "split_counts": numbers(counts),
+                           "order": numbers(torch.randperm(rows, generator=generator, device="cuda")), "rows": rows, "splits": SPLITS,
+                           "num_qo_heads": heads, "head_dim": 128, "output_stride": ctypes.c_int64(size)}
+
+    def begin(self):
+        super().begin()
+        self.outputs["output"].copy_(self.before)
+
+
+def case_of(kind, *arguments, **options):
+    return (Parts if kind == COMBINE else Case)(kind, *arguments, **options)
+
+
 def judge(report, kind, rule, size, solution, originals, all_rows):
     with report.phase(f"{kind} of {size} and its quantisation{rule}: as the engine's") as problems:
         for rows in all_rows:
             for columns in originals.layouts:
                 where = f"{rows} rows, scales by {'columns' if columns else 'rows'}"
-                case = Case(kind, rule, size, rows, columns, is_special=True)
+                case = case_of(kind, rule, size, rows, columns, is_special=True)
                 case.begin()
                 originals.run(case)
                 made = {name: value for name, value in case.kept().items() if name not in ("quantized", "scales")}
@@ -195,7 +232,7 @@ def time_all(kind, rule, size, solutions, originals, all_rows, kept, table, slow
     definition, alone = definition_of(kind, rule, size), solutions.get(alone_of(kind, size))
     quantisation = solutions.get(f"quant_per_block{rule}_b{GROUP}") if rule else None
     for rows in all_rows:
-        case = Case(kind, rule, size, rows, columns=True)
+        case = case_of(kind, rule, size, rows, columns=True)
         case.begin()
         ours = {**case.arguments, "hides_nan": originals.hides_nan}
 
@@ -214,7 +251,7 @@ def time_all(kind, rule, size, solutions, originals, all_rows, kept, table, slow
         line = f"{kind} of {size} and its quantisation{rule}, {rows} rows: {us:.2f} us, the engine's {theirs:.2f}, two of ours {apart:.2f}"
         print(line, flush=True)
         table.append({"kind": kind, "rule": rule, "size": size, "rows": rows, "us": us, "original_us": theirs, "apart_us": apart})
-        axes, (original, before) = axes_of(kind, rows), ("as two", apart) if rule else ("SGLang", theirs)
+        axes, (original, before) = axes_of(kind, size, rows), ("as two", apart) if rule or kind == COMBINE else ("SGLang", theirs)
         if kept.solution_for(definition, **axes) is None:
             continue
         kept.add(definition, original, us, before, **axes)
@@ -243,8 +280,9 @@ def main():
     torch.set_grad_enabled(False)
     engine = "sglang" if options.sglang else "vllm"
     home = pathlib.Path(BUILD) / "config" / engine
-    solutions, kept, table, slower = load_folder(str(home)), KeptTimes(home), [], []
-    originals = OfSglang(*options.sglang) if options.sglang else OfVllm(options.vllm, options.flashinfer, solutions)
+    solutions = load_folder(str(home)) | load_folder(str(home.parent / "flash_attention"))
+    kept, table, slower = KeptTimes(home), [], []
+    originals = OfSglang(*options.sglang, solutions) if options.sglang else OfVllm(options.vllm, options.flashinfer, solutions)
     for kind, rule in itertools.product(KINDS[engine], RULES[engine]):
         if rule == "_unbounded" and not options.flashinfer:
             continue

@@ -137,8 +137,12 @@ Quantization find_quantization(Roles* roles, std::string_view op) {
   found.quantized = roles->output({"quantized"});
   found.scales = roles->output({"scales"});
   found.scale = roles->scalar({"scale"}, 1);
-  const bool is_per_block = found.scales >= 0 && op.ends_with("per_block");
-  if (is_per_block) found.blocks = static_cast<size_t>(roles->spec(found.scales)->shape.back());
+  bool is_per_block = false;
+  if (found.scales >= 0 && op.ends_with("per_block")) {
+    const std::vector<int64_t>& shape = roles->spec(found.scales)->shape;
+    is_per_block = shape.size() == 2 && shape.back() > 0;
+    if (is_per_block) found.blocks = static_cast<size_t>(shape.back());
+  }
   found.least = is_per_block ? roles->scalar({"least"}, 1e-10) : 1.0 / 512;
   found.rounds_first = found.quantized >= 0 && !is_per_block;
   return found;

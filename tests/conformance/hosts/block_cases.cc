@@ -117,11 +117,11 @@ struct VllmPairs : SglangPairs {
   using SglangPairs::SglangPairs;
   void add_norm() const {
     launch("triton_red_fused_fused_add_rms_norm_0", on.x, on.residual, on.weight, on.normed, 3,
-           width, CUdeviceptr{0}, CUdeviceptr{0});
+           row_size, CUdeviceptr{0}, CUdeviceptr{0});
   }
   void add2_norm() const {
     launch("triton_red_fused_fused_add_rms_norm_2", on.x, on.residual, on.second, on.weight, on.sum,
-           on.normed, 3, width, CUdeviceptr{0}, CUdeviceptr{0});
+           on.normed, 3, row_size, CUdeviceptr{0}, CUdeviceptr{0});
   }
   void silu(int elements = 3 * 12288) const {
     launch("triton_poi_fused_mul_silu_slice_1", on.gate_up, on.normed, elements, CUdeviceptr{0},
@@ -136,7 +136,7 @@ struct VllmPairs : SglangPairs {
   }
   CUdeviceptr of = on.normed;
   float least = kLeast, lowest = -448, largest = 448;
-  int pitch = 8, width = 4096;  // of scales, and of the norms' rows
+  int pitch = 8, row_size = 4096;  // of scales, and of the norms' rows
 };
 
 // What follows the pointers of such a launch, but for next_may_begin.
@@ -448,7 +448,7 @@ GPU_CASE(rewrite_of_vllm_block_quantisation_needs_its_ties) {
   EXPECT_EQUAL(4, ran(group_quant(true, true).c_str()));
   // Rows of another width than the kernel's code is for.
   VllmPairs narrower = layer;
-  narrower.width = 2048;
+  narrower.row_size = 2048;
   run_captured(gpu, [&] {
     narrower.add_norm();
     narrower.quantize_as_flashinfer(2048);

@@ -216,6 +216,13 @@ GROUP_QUANT_OF_SGLANG_KERNELS(
 GROUP_QUANT_OF_SGLANG_KERNELS(
     EELb1ELb0EEEvNSt11conditionalIXT1_ENS_23SortedQuantKernelParamsENS_17QuantKernelParamsEE4typeE)
 GROUP_QUANT_OF_SGLANG_KERNELS(EELb1EEEvNS_17QuantKernelParamsE)
+// FlashAttention's combine kernel, as sglang-kernel builds it.
+struct SortedCombineParams {
+  uint64_t words[29];
+};
+#define FLASH_COMBINE \
+  _ZN7cutlass13device_kernelIN5flash19FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi8EEENS5_ILi128EEEEEELi5ELi256ELi1ELb0ELb1ENS_10bfloat16_tEfNS_4arch4Sm90EEEEEvNT_6ParamsE
+extern "C" __global__ void FLASH_COMBINE(const SortedCombineParams) {}
 // torch.compile's for vLLM.
 extern "C" __global__ void triton_poi_fused_mul_silu_slice_1(const void*, void*, int, void*,
                                                              void*) {}

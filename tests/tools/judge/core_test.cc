@@ -288,6 +288,11 @@ TEST(References, OfBlocksAfterNormsAndActivations) {
   // Unlike vLLM's, silu(2) is not rounded before it is multiplied.
   EXPECT_FLOAT_EQ(static_cast<float>(values[1][0]), 127.0f / 64);
   EXPECT_EQ(values[2], (std::vector<double>{1, 1}));
+  // Without a dimension for the blocks a row has one scale.
+  outputs.back().shape = {1};
+  values = evaluate_reference("silu_and_mul_then_quant_per_block", data, outputs, definition);
+  EXPECT_EQ(values[2].size(), 1u);
+  EXPECT_FLOAT_EQ(static_cast<float>(values[1][0]), 448);
 }
 
 TEST(References, Activations) {
