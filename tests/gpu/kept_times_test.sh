@@ -23,9 +23,12 @@ problems = []
 
 def names_of(script):
     """What a script defines, which is not run. It asks for PyTorch, which need not be there."""
-    for name in ("torch", "solutions", "graph_time"):
+    for name in ("torch", "torch.nn", "torch.nn.functional", "solutions", "graph_time"):
         stub = sys.modules[name] = types.ModuleType(name)
         stub.__getattr__ = lambda _: object
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, stub)
     space, sys.argv = {"__name__": script, "__file__": str(here / script)}, [script, "--help"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         exec(compile((here / script).read_text(), script, "exec"), space)
@@ -112,10 +115,16 @@ for engine, of_engine in (("sglang", quantised_for_sglang), ("vllm", of_vllm)):
     for kind, rule in itertools.product(behind.KINDS[engine], behind.RULES[engine]):
         for size in behind.sizes_of(kind, rule, of_engine.axes):
             of_engine.add(behind.definition_of(kind, rule, size), "as two", 1.0, 2.0, **behind.axes_of(kind, size, 1))
-        check_all("quantisation by blocks behind another kernel", of_engine, f"{kind}_then_quant_per_block{rule}_h")
+        check_all("quantisation by blocks behind another kernel", of_engine, f"{kind}_then_quant_per_block{rule}_")
     left = {name for name in of_engine.axes if "_then_quant_per_block" in name} - {definition for definition, *_ in of_engine.times}
     if left:
         problems.append(f"quantisation by blocks behind another kernel: {sorted(left)} of {engine} are timed by no kind and rule")
+
+kernels = names_of("kernels.py")
+for engine in ("pytorch", "flashinfer", "sglang", "vllm"):
+    families = {kernels.family_of(definition) for definition in KeptTimes(build / "config" / engine).solutions}
+    if unknown := families - kernels.FAMILIES.keys() - kernels.COMPARED_ELSEWHERE.keys():
+        problems.append(f"kernels.py does not know {sorted(unknown)} of {engine}")
 
 of_sglang = KeptTimes(build / "config/sglang")
 layers = names_of("sglang_rewrites.py")

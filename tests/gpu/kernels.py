@@ -815,7 +815,11 @@ FAMILIES = {
 
 
 COMPARED_ELSEWHERE = {**dict.fromkeys(("gemm", "gemm_fp8_token", "gemm_fp8_channel"), "scaled_products.py"),  # "gemm": fp8 is read as a number
-                      "gemm_fp8_block": "block_scaled_products.py"}
+                      "gemm_fp8_block": "block_scaled_products.py",
+                      **dict.fromkeys((f"{kind}_then_quant_per_block" for kind in ("fused_add_rmsnorm", "silu_and_mul", "decode_combine_sorted")),
+                                      "then_quant_per_block.py"),
+                      **dict.fromkeys((f"{kind}_then_quant_per_block_{rule}" for rule in ("unbounded", "ue8m0")
+                                       for kind in ("add_rmsnorm", "add2_rmsnorm_sum", "silu_and_mul_once")), "then_quant_per_block.py")}
 
 
 def family_of(definition):

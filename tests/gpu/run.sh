@@ -191,7 +191,7 @@ if [ -e "$build/sglang_kernels.cubin" ]; then
   run "SGLang's quantisation by blocks" "$python" "$here/quant_per_block.py" --sglang "$build/sglang_kernels.quant.cubin"
   set -- "$build"/cute_norms/*
   if [ -d "$1" ]; then
-    run "SGLang's norms and silu·mul with that quantisation as one" "$python" "$here/then_quant_per_block.py" --sglang "$build/sglang_kernels.cubin" "$1"
+    run "SGLang's norms, silu·mul and merged parts with that quantisation as one" "$python" "$here/then_quant_per_block.py" --sglang "$build/sglang_kernels.cubin" "$1"
   else
     echo "SKIP SGLang's norms with that quantisation: FlashInfer's are not compiled (tests/engines/engines.py cute)"
     skipped=$((skipped + 1))

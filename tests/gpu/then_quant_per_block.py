@@ -9,7 +9,7 @@ a folder of build/cute_norms, with FlashInfer's norms as CuTe-DSL compiles them.
 for quant_per_block.py; what torch.compile makes for vLLM are ours by themselves there, which inductor.py compares with it.
 Of what both sides make, the sum must be the same, and a norm or silu·mul may differ in its last bit in a few places. Bytes and scales must be
 what the engine's quantisation makes of that. Timed in replayed graphs: as one, as the engine's two, and as ours by themselves with the engine's
-quantisation, under SGLang; as one and as two of ours, for vLLM.
+quantisation, under SGLang; as one and as two of ours, for vLLM. What merges parts is always ours.
 """
 import argparse
 import ctypes

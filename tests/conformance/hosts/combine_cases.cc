@@ -133,9 +133,24 @@ GPU_CASE(rewrite_of_sglang_combine_and_quantisation_needs_its_ties) {
   keep([](AttentionParts& p) { p.quantized_stride = 8192; });
   keep([](AttentionParts& p) { p.other_stride = 2; });
   keep([](AttentionParts& p) { p.pitch = 4; });
-  keep([&](AttentionParts& p) { p.quantized = layer.parts + 4096; });
-  keep([&](AttentionParts& p) { p.scales = layer.parts; });
+  // In the last bytes of what it reads.
+  const CUdeviceptr end_of_parts =
+      layer.parts + CUdeviceptr{4} * 32 * kQueryHeads * kQueryRows * 128;
+  keep([&](AttentionParts& p) { p.quantized = end_of_parts - 16; });
+  keep([&](AttentionParts& p) { p.scales = end_of_parts - 4; });
+  keep([&](AttentionParts& p) { p.scales = p.parts_lse + 4 * 32 * kQueryHeads * kQueryRows - 4; });
+  keep([&](AttentionParts& p) { p.scales = p.first_rows + 4 * kQueryRows; });
+  keep([&](AttentionParts& p) { p.scales = p.counts + 4 * (kQueryRows - 1); });
+  keep([&](AttentionParts& p) { p.scales = p.order + 4 * (kQueryRows - 1); });
   EXPECT_EQUAL(0, ran(kMergedAndQuantized));
+  // Behind them.
+  AttentionParts behind = layer;
+  behind.quantized = end_of_parts;
+  run_captured(gpu, [&] {
+    behind.combine();
+    behind.quantize();
+  });
+  EXPECT_EQUAL(1, ran(kMergedAndQuantized));
   // By itself the quantisation is ours where the folder takes its size and the rows are dense.
-  state({}, {.hit = 5, .where = 6, .untracked = 9, .graph = 2});
+  state({}, {.hit = 10, .where = 6, .untracked = 9, .graph = 6, .absorbed = 1});
 }
