@@ -11,8 +11,8 @@
 # stands for one file in FOLDER for each line of TABLE, made from TEMPLATE. Both are paths below SOURCE_FOLDER
 # or, where it has no such file, below this script's folder. A table has comments, a line of column names, then a line
 # for each file; '-' stands for nothing, and the last column takes the rest of its line. Without a table ('-')
-# there is one line, of the columns that `parts` gives. A*B has a line for each of A's with each of B's that says the same in
-# the columns that both have; only the last table's last column may have spaces. A file is named as its record calls itself:
+# there is one line, of the columns that `parts` gives. A*B joins each line of A with each line of B that has the same cells in
+# the columns of both; only the last table's last column may have spaces. A file is named as its record calls itself:
 # <name>.json or <label>.json. In a template:
 #
 #   @column@          the cell
@@ -185,7 +185,7 @@ chmod -R go-w "$new"
 sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template table constants; do
   template=$(find_input "$template")
   for one in $(echo "$table" | tr '*' ' '); do
-    [ "$one" = - ] || find_input "$one" >"$texts"  # fails here if there is none
+    [ "$one" = - ] || find_input "$one" >/dev/null  # a failure inside the pipeline below would be lost
   done
   folder=$new/$folder
   mkdir -p "$folder"

@@ -1,5 +1,5 @@
-// Merges the parts of decode attention as decode_combine does, and brings all rows of the output to fp8 (e4m3) with a scale for each head:
-// SGLang's two kernels before a product in fp8 with 128 x 128 blocks of weights. Heads of 128, counts of sequences in another order.
+// This kernel does the work of two that SGLang runs before a product in fp8 with 128 x 128 blocks of weights: it merges the parts of decode
+// attention as decode_combine does for sorted sequences, and quantises all rows of the output to fp8 (e4m3) with a scale for each head of 128.
 //
 //   decode_combine_then_quant_per_block_sorted_d128_bf16
 //
@@ -45,7 +45,7 @@ __device__ void combine_and_quantize(const DecodeParts& call, int* semaphore,
   if (semaphore != nullptr && blockIdx.x + blockIdx.y + threadIdx.x == 0) *semaphore = 0;
   if (head >= call.heads) return;
   const int step = static_cast<int>(gridDim.y);  // from one sequence of the block's to the next
-  // Behind the sequences stand the rows of none: those behind the last one's and before the first one's.
+  // Two more turns after the sequences quantise the rows that belong to none: those after the last sequence, and before the first.
   const int all = call.batch_size + 2;
   for (int first = static_cast<int>(blockIdx.y); first < all; first += 32 * step) {
     const int of_lane = first + lane * step;
