@@ -15,6 +15,9 @@ struct Scales {
   __device__ void store(uint32_t row, uint32_t block, float scale) const {
     scales[int64_t{row} * row_stride + int64_t{block} * block_stride] = scale;
   }
+  __device__ float load(uint32_t row, uint32_t block) const {
+    return scales[int64_t{row} * row_stride + int64_t{block} * block_stride];
+  }
 };
 
 // Gives each of kCount adjacent lanes their largest value. The warp calls it.

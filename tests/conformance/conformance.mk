@@ -38,6 +38,10 @@ $(CONFORM)/config $(CONFORM)/graphs_config: $(CONFORM)/%: config/expand.sh $(she
 	$(call say,CONFIG,$@)
 	$(Q)config/expand.sh tests/conformance/$* tests/conformance $(CONFORM)/kernels $@
 
+# Products of experts in fp8 have one name, and only their codes tell them apart: here names of their own do.
+# $(1) how it ends, $(2) patterns
+name_product = sed -i -z -e 's/"fused_moe_kernel"/"fused_moe_kernel_$(1)"/' -e 's/,\s*"image": \[[^]]*\]//' $(addprefix $@.new/patterns/,$(2))
+
 # The folder for vLLM, whose norms by torch.compile are told apart by their numbers instead of their codes, and products of experts by
 # their parameters.
 $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
@@ -49,6 +53,10 @@ $(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
 	  number=$$((number + 1)); \
 	done
 	$(Q)sed -i -z -e 's/,\s*"image": \[[^]]*\]//' $@.new/patterns/vllm-moe-gemm-silu.json $@.new/patterns/vllm-cutlass-scaled-mm-*.json $@.new/patterns/vllm-moe-gemm-each.json $@.new/patterns/vllm-moe-gemm-each-silu.json $@.new/patterns/vllm-inductor-silu-and-mul-h24576-then-*.json
+	$(Q)$(call name_product,sorted,vllm-moe-gemm-block-scaled-b16.json vllm-moe-gemm-block-scaled-silu.json)
+	$(Q)$(call name_product,sorted_weighted,vllm-moe-gemm-block-scaled-weighted-b16.json vllm-quant-then-moe-gemm-block-scaled.json)
+	$(Q)$(call name_product,each,vllm-moe-gemm-block-scaled-each.json vllm-moe-gemm-block-scaled-each-silu.json)
+	$(Q)$(call name_product,each_weighted,vllm-moe-gemm-block-scaled-each-weighted.json vllm-quant-then-moe-gemm-block-scaled-each.json)
 	$(Q)mv $@.new $@
 
 # The folder for SGLang, whose kernels by Triton are not told apart by their codes.
@@ -56,6 +64,10 @@ $(CONFORM)/sglang_config: $(BUILD)/config/sglang tests/conformance/conformance.m
 	$(call say,CONFIG,$@)
 	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
 	$(Q)sed -i -z -e 's/,\s*"image": \?\[[^]]*\]//g' $@.new/patterns/sglang-moe-routing*.json $@.new/patterns/sglang-moe-sum*.json $@.new/patterns/sglang-fused-add-rmsnorm-then-quant*.json
+	$(Q)$(call name_product,of_16,sglang-moe-gemm-block-scaled-b16.json sglang-quant-then-moe-gemm-block-scaled-silu-b16*.json)
+	$(Q)$(call name_product,of_16_weighted,sglang-moe-gemm-block-scaled-weighted-b16.json sglang-quant-then-moe-gemm-block-scaled-b16*.json)
+	$(Q)$(call name_product,of_64,sglang-moe-gemm-block-scaled-b64.json sglang-quant-then-moe-gemm-block-scaled-silu-b64*.json)
+	$(Q)$(call name_product,of_64_weighted,sglang-moe-gemm-block-scaled-weighted-b64.json sglang-quant-then-moe-gemm-block-scaled-b64*.json)
 	$(Q)mv $@.new $@
 
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them

@@ -135,7 +135,7 @@ EXPERTS = (*(("vllm", version, "3.6.0") for version in ("0.20.2", "0.22.1", "0.2
            *(("vllm", version, "3.7.1") for version in ("0.28.0", "0.30.0", "0.31.0", "0.32.0")), ("vllm", "0.33.0", "3.8.0"),
            ("sglang", "0.5.20", "3.7.1"), ("sglang", "0.5.21", "3.7.1"), ("sglang", "0.5.22", "3.8.0"), ("sglang", "0.5.23", "3.8.0"))
 EXPERT_SIZES = "2048:768:8:128"  # Qwen3-30B-A3B
-EXPERT_CONFIGS = "E=128,N=768,device_name=NVIDIA_H200.json"
+EXPERT_CONFIGS = ("E=128,N=768,device_name=NVIDIA_H200.json", "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json")
 EXPERT_SOURCES = {"vllm": "vllm/model_executor/layers/fused_moe/fused_moe.py", "sglang": "sglang/kernels/ops/moe/fused_moe_triton_kernels.py"}
 REDUCED = (4096,)  # rows of config/shared/reduce_sum_rmsnorm
 EXPERT_SUMS = {(2048, 1e-6): 8, (4096, 1e-5): 2}  # of rows of config/shared/moe_sum/norm_sizes.table: hidden size and epsilon, a token's experts
@@ -542,10 +542,10 @@ def compile_experts(engine, version, triton):
             subprocess.run([environment / "bin/pip", "install", "-q", f"triton=={triton}"], check=True)
         made.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=made.parent) as folder, zipfile.ZipFile(wheel_of(engine, version)) as archive:
-            configs = max((name for name in archive.namelist() if name.endswith("/" + EXPERT_CONFIGS)),
-                          key=lambda name: [int(number) for number in re.findall(r"\d+", name.split("/")[-2])])
-            source, configs = (archive.extract(name, folder) for name in (EXPERT_SOURCES[engine], configs))
-            subprocess.run([environment / "bin/python", script, f"{folder}/new", source, configs, EXPERT_SIZES], check=True)
+            configs = [max((name for name in archive.namelist() if name.replace(" ", "").endswith("/" + wanted)),
+                           key=lambda name: [int(number) for number in re.findall(r"\d+", name.split("/")[-2])]) for wanted in EXPERT_CONFIGS]
+            source, *configs = (archive.extract(name, folder) for name in (EXPERT_SOURCES[engine], *configs))
+            subprocess.run([environment / "bin/python", script, f"{folder}/new", source, EXPERT_SIZES, *configs], check=True)
             for old in made.parent.glob(f"{engine}-{version}-*"):
                 shutil.rmtree(old)
             os.replace(f"{folder}/new", made)
@@ -564,7 +564,7 @@ def experts():
             params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
             kernels[engine][params, kernel["name"], cubin["code"]][f"{engine}-{version}"] = None
             sizes = ",".join(str(param["size"]) for param in kernel["params"])
-            of = codes[engine][one["is_naive"], one["product"]].setdefault((sizes, one["block_size"], *one["arguments"]), {})
+            of = codes[engine][one["is_fp8"], one["is_naive"], one["product"]].setdefault((sizes, one["block_size"], *one["arguments"]), {})
             of.setdefault("codes", set()).add(cubin["code"])
             of["version"] = version
     for engine, of_engine in kernels.items():
@@ -572,9 +572,10 @@ def experts():
         (HERE / f"data/{engine}.experts").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(lines) + "\n")
     for engine, of_engine in codes.items():
         newest = [version for of, version, _ in EXPERTS if of == engine][-1]
-        for (is_naive, product), forms in of_engine.items():
+        for (is_fp8, is_naive, product), forms in of_engine.items():
             named = {"n": "N", "k": "K", "length": "EM", "choices": "num_valid_tokens", "sorted": "sorted_token_ids_ptr", "expert_ids": "expert_ids_ptr",
-                     "used": "num_tokens_post_padded_ptr", **{f"stride_{of}": f"stride_{of}" for of in ("am", "be", "bn", "cm")}}
+                     "used": "num_tokens_post_padded_ptr", **{f"stride_{of}": f"stride_{of}" for of in ("am", "be", "bn", "cm", *(("asm", "bse", "bsn") if is_fp8 else ()))},
+                     **({"scales": "a_scale_ptr", "weight_scales": "b_scale_ptr", "weights_at": "topk_weights_ptr"} if is_fp8 else {})}
             table = [f"# Made by `tests/engines/engines.py experts`: the codes of {engine} "
                      f"{', '.join(version for of, version, _ in EXPERTS if of == engine)} for sm_90.",
                      " ".join(["label params topk experts block_size weights", *named, "codes"])]
@@ -584,7 +585,7 @@ def experts():
                 label = "-" if of["version"] == newest else f"-{of['version']}"
                 table.append(" ".join([label, sizes, topk if product == "up" else "1", number, str(block), weights, *map(at, named.values()),
                                        ",".join(f'"{code}"' for code in sorted(of["codes"]))]))
-            name = f"moe_gemm{'_each' if is_naive else ''}{'_weighted' if product == 'down' else ''}"
+            name = f"moe_gemm{'_block_scaled' * is_fp8}{'_each' * is_naive}{'_weighted' * (product == 'down')}"
             (HERE.parent.parent / f"config/{engine}/{name}.table").write_text("\n".join(table) + "\n")
 
 

@@ -47,6 +47,8 @@ MODELS = {
                   "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
                   "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
+MODELS["qwen3_moe_fp8_blocks"] = {**MODELS["qwen3_moe"], "quantization_config": {
+    **FP8_BLOCKS, "modules_to_not_convert": ["lm_head", *(f"model.layers.{layer}.mlp.gate" for layer in range(48))]}}
 
 
 def mixtral(experts):

@@ -54,10 +54,13 @@ for model, block_size, tokens, dtype in itertools.product(routing.MODELS, routin
 if len(of_vllm.times) != 24 or any(dict(axes)["num_tokens"] > 64 for of_size in of_vllm.times.values() for axes in of_size):
     problems.append(f"routing: {sizes_of(of_vllm)}")
 products = names_of("expert_products.py")
-for engine, folder, count in ((products.Vllm, "vllm", 6), (products.Sglang, "sglang", 3)):
+for engine, folder, parts, blocks, count in ((products.Vllm, "vllm", products.PARTS, (16,), 6), (products.Vllm, "vllm", products.Vllm.fp8_parts, (16,), 8),
+                                             (products.Sglang, "sglang", products.PARTS, (16,), 3),
+                                             (products.Sglang, "sglang", products.Sglang.fp8_parts, (16, 64), 8)):
     kept = KeptTimes(build / "config" / folder)
-    for part, tokens in itertools.product(products.PARTS, (1, 4, 5, 64, 65)):
-        products.keep(kept, engine.definition(part, tokens * products.TOPK), engine.buckets, tokens, part, 2.0, 3.0)
+    for name, block, tokens in itertools.product(parts.values(), blocks, (1, 2, 5, 64, 65)):
+        if call := products.call_of(kept, engine, name, block, tokens):
+            kept.add(call[0], "Triton", 2.0, 3.0, **call[1])
     if len(kept.times) != count or any(dict(axes)["num_choices"] > 512 for of_size in kept.times.values() for axes in of_size):
         problems.append(f"products of experts, {folder}: {sizes_of(kept)}")
 rewrites = names_of("vllm_rewrites.py")

@@ -162,6 +162,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
   run "vLLM's products of experts" "$python" "$here/expert_products.py" "$build" vllm
+  run "vLLM's products of experts in fp8" "$python" "$here/expert_products.py" "$build" vllm --fp8
   run "vLLM's sums of experts and the norm behind them" "$python" "$here/expert_sums.py" "$build" vllm
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
@@ -174,6 +175,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   if "$python" -c 'import deep_gemm' 2> /dev/null; then
     run "SGLang, Llama in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model llama_fp8_blocks
     run "SGLang, Qwen3 in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model qwen3_fp8_blocks
+    run "SGLang, experts in fp8 with blocks" "$python" "$here/engine_sglang.py" "$build" --model qwen3_moe_fp8_blocks
   else
     echo "SKIP SGLang in fp8 with blocks: deep_gemm is not installed (pip install sgl-deep-gemm)"
     skipped=$((skipped + 1))
@@ -181,6 +183,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "SGLang, sampled" "$python" "$here/engine_sglang.py" "$build" --temperature 0.8
   run "SGLang's routing to experts as one" "$python" "$here/sglang_routing.py" "$build"
   run "SGLang's products of experts" "$python" "$here/expert_products.py" "$build" sglang
+  run "SGLang's products of experts in fp8" "$python" "$here/expert_products.py" "$build" sglang --fp8
   run "SGLang's sums of experts and the norm behind them" "$python" "$here/expert_sums.py" "$build" sglang
 else
   echo "SKIP SGLang: it is not installed (pip install sglang)"

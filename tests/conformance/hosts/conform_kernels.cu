@@ -385,6 +385,19 @@ extern "C" __global__ void ALIGN_SMALL_BATCH_SCATTER(const int*, int*, int*, int
 extern "C" __global__ void fused_moe_kernel(const void*, const void*, void*, const int*, const int*,
                                             const int*, int, int, int, int, int, int, int, int, int,
                                             int, int, int, int, int, int, void*, void*) {}
+// In fp8, under names that tell them apart: vLLM's, and SGLang's of blocks of 16 and of 64.
+#define SCALED_PRODUCT(name, ...)                                                              \
+  extern "C" __global__ void fused_moe_kernel_##name(                                          \
+      const void*, const void*, void*, const float*, const float*, __VA_ARGS__, int, int, int, \
+      int, int, int, int, int, int, int, int, int, int, void*, void*) {}
+SCALED_PRODUCT(sorted, const int*, const int*, const int*)
+SCALED_PRODUCT(sorted_weighted, const float*, const int*, const int*, const int*)
+SCALED_PRODUCT(each, const int*, const int*)
+SCALED_PRODUCT(each_weighted, const float*, const int*, const int*)
+SCALED_PRODUCT(of_16, const float*, const int*, const int*, const int*)
+SCALED_PRODUCT(of_16_weighted, const float*, const int*, const int*, const int*)
+SCALED_PRODUCT(of_64, const float*, const int*, const int*, const int*)
+SCALED_PRODUCT(of_64_weighted, const float*, const int*, const int*, const int*)
 
 // SGLang's, of 128 experts, and what sorts few choices or many.
 extern "C" __global__ void _router_triton_kernel(const void*, const void*, float*, int*, int*, int,
