@@ -1,12 +1,13 @@
 // How engines bring rows to fp8 (e4m3) with a scale for each block of 128 elements, for products with 128 x 128 blocks of weights: what a
-// block's scale is, and what its elements become. Half a warp has a block, each lane a vector.
+// block's scale is, and what its elements become.
 #pragma once
 
 #include "fp8.cuh"
 
 namespace fibshim {
 
-constexpr int kLanes = 128 / kElementsPerVector;  // that hold a block of elements
+constexpr int kLanes =
+    128 / kElementsPerVector;  // that hold a block of elements, where each has a vector
 
 // The scale of a row's block is at row * row_stride + block * block_stride.
 struct Scales {

@@ -3,11 +3,11 @@
 //
 //   moe_gemm_block_scaled_k2048                  C [choices, N]
 //   moe_gemm_block_scaled_weighted_k768          the same, times the choice's weight in fp32
-//   moe_gemm_block_scaled_silu_k2048             the first, and in `out` [choices, N / 2] silu of C's first half times the second, rounded once (SGLang's)
-//   moe_gemm_block_scaled_silu_vllm_k2048        the same, with silu rounded before it is multiplied (vLLM's)
+//   moe_gemm_block_scaled_silu_vllm_k2048        the first, and in `out` [choices, N / 2] silu of C's first half, rounded, times the second (vLLM's)
 //   moe_gemm_block_scaled_each_k2048, ...        the same for choices that are not sorted: `experts` has the expert of each
 // and of A in bfloat16, which is quantised first, to `quantized` and `scale_a`:
-//   quant_then_moe_gemm_block_scaled_..._k2048   as SGLang quantises (block_scales.cuh)
+//   quant_then_moe_gemm_block_scaled_silu_k2048  as SGLang quantises (block_scales.cuh); silu is not rounded
+//   quant_then_moe_gemm_block_scaled_weighted_k768
 //   quant_then_moe_gemm_block_scaled_ue8m0_...   as vLLM does, with scales that are powers of two
 //
 // N is a multiple of 128, and of 256 where it is halved. Of -1 an expert's product is zero. Weights are streamed once for every 8 choices of an expert:
@@ -93,8 +93,8 @@ class WeightStream {
         copy_16_bytes(to + to_ + row * kBlockOfScale,
                       from_ + row % 8 * int64_t{Shape::kK} + (row < 8 ? 0 : second_half_));
       }
-      const int half = threadIdx.x % 32;
-      if (half < 2) copy_4_bytes(to + kTileRows * kBlockOfScale + half * 4, scale_);
+      const int lane = threadIdx.x % 32;
+      if (lane < 2) copy_4_bytes(to + kTileRows * kBlockOfScale + lane * 4, scale_);
       --left_;
       from_ += kBlockOfScale;
       ++scale_;

@@ -138,7 +138,7 @@ run "the memory behind a pointer" "$python" "$here/memory_range.py"
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
   run "vLLM, default mode" "$python" "$here/engine_vllm.py" "$build"
-  for model in qwen3 llama_1b; do
+  for model in qwen3 llama_1b qwen3_moe_fp8_blocks; do
     run "vLLM, default mode, $model" "$python" "$here/engine_vllm.py" "$build" --model $model
   done
   run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager

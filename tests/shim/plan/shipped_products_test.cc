@@ -1,4 +1,4 @@
-// kernels/gemm, gemm_wide, gemm_scaled and gemm_block_scaled require properties of a launch that they do not check. The
+// kernels/gemm, gemm_wide, gemm_scaled, gemm_block_scaled, moe_gemm and moe_gemm_block_scaled require properties of a launch that they do not check. The
 // tables of config/shared provide them.
 #include <string.h>
 
@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -27,9 +28,8 @@ std::string size_of(const std::string& kernel) {
 }
 
 // The numbers of the kernel's line in its source: FIBSHIM_KERNELS(name, numbers).
-std::vector<int> numbers_in_source(const nlohmann::json& solution) {
+std::vector<int> numbers_in_source(const nlohmann::json& solution, const std::string& name) {
   static std::map<std::string, std::vector<int>> known;
-  const std::string name = size_of(solution["launch"]["kernel"]);
   std::vector<int>& numbers = known[name];
   const std::regex number("\\d+");
   for (const nlohmann::json& source : solution["sources"]) {
@@ -75,11 +75,14 @@ struct Product {
   int n = 0, k = 0;
 };
 
+std::filesystem::path built_folders() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "config";
+}
+
 // The solutions in a folder below solutions/fibshim, for definitions in one below definitions.
 std::vector<Product> products(const std::string& solutions, const std::string& definitions,
                               const std::string& config = "cublas") {
-  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
-  const auto folder = build / "config" / config;
+  const auto folder = built_folders() / config;
   std::vector<Product> found;
   for (const auto& entry :
        std::filesystem::directory_iterator(folder / "solutions/fibshim" / solutions)) {
@@ -113,11 +116,11 @@ void expect_whole_sources(const nlohmann::json& solution) {
 void expect_fits_wide_kernel(const Product& product, int columns, int scale_bytes = 0) {
   const auto& [solution, n, k] = product;
   SCOPED_TRACE(solution["name"].get<std::string>());
-  expect_whole_sources(solution);
   const nlohmann::json& launch = solution["launch"];
   const int blocks = launch["grid"][0];
   const int parts = launch["grid"][1];
-  const std::vector<int> numbers = numbers_in_source(solution);
+  const std::vector<int> numbers =
+      numbers_in_source(solution, size_of(solution["launch"]["kernel"]));
   ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
   const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3],
                         numbers[4], numbers[5], scale_bytes};
@@ -167,7 +170,8 @@ TEST(ShippedProducts, FitTheKernelsOfFewRows) {
       SCOPED_TRACE(solution["name"].get<std::string>());
       const nlohmann::json& launch = solution["launch"];
       const int parts = launch["grid"][1];
-      const std::vector<int> numbers = numbers_in_source(solution);
+      const std::vector<int> numbers =
+          numbers_in_source(solution, size_of(solution["launch"]["kernel"]));
       ASSERT_EQ(numbers.size(), 4u) << "the kernel is not in its sources";
       const FewShape shape{numbers[0], numbers[1], numbers[2], numbers[3]};
       EXPECT_EQ(launch["block"][0], shape.warps * 32);
@@ -180,6 +184,58 @@ TEST(ShippedProducts, FitTheKernelsOfFewRows) {
     }
   }
   EXPECT_GT(count, 50u);
+}
+
+// The numbers at the end of the kernel's line: blocks of an SM, warps, blocks of 128 columns of a warp or its columns, pieces of its ring.
+TEST(ShippedProducts, FitTheKernelsOfExperts) {
+  size_t count = 0;
+  for (const std::string folder : {"vllm", "sglang"}) {
+    for (const bool is_scaled : {true, false}) {
+      const std::string family = is_scaled ? "moe_gemm_block_scaled" : "moe_gemm";
+      for (const auto& [solution, n, k] : products(family, family, folder)) {
+        SCOPED_TRACE(solution["name"].get<std::string>());
+        const nlohmann::json& launch = solution["launch"];
+        const std::vector<int> numbers = numbers_in_source(solution, launch["kernel"]);
+        ASSERT_GE(numbers.size(), 4u) << "the kernel is not in its sources";
+        const int* const shape = &*(numbers.end() - 4);
+        const int warps = shape[1];
+        const int of_groups = 320 * 8;
+        const int scaled = warps * shape[3] * (16 * 128 + 16) + 2 * warps * 8 * 20 * 4 + 2 * 64;
+        const int plain = warps * shape[3] * 8 * 256 + 2 * warps * 8 * 16 * 4;
+        EXPECT_EQ(launch["grid"][0].get<int>() % (shape[0] * 132), 0);
+        EXPECT_EQ(launch["block"][0], warps * 32);
+        EXPECT_EQ(launch["shared_mem"], of_groups + (is_scaled ? scaled : plain));
+        EXPECT_EQ(k, warps * shape[2] * (is_scaled ? 128 : 1));
+        EXPECT_EQ(n % (is_scaled ? 256 : 16), 0);
+        ++count;
+      }
+    }
+  }
+  EXPECT_EQ(count, 8u + 8u + 6u + 3u);
+}
+
+// Of solutions with the same sources one is read.
+TEST(ShippedProducts, HaveTheirSources) {
+  std::set<std::string> known;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(built_folders())) {
+    const std::filesystem::path& path = entry.path();
+    if (path.extension() != ".json" || path.string().find("/solutions/") == std::string::npos) {
+      continue;
+    }
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    const std::string solution = text.str();
+    const std::string begin = "{\"path\": \"";  // escaped where a source has it
+    std::string names;
+    for (size_t at = 0; (at = solution.find(begin, at)) != std::string::npos;) {
+      at += begin.size();
+      names += solution.substr(at, solution.find('"', at) - at) + " ";
+    }
+    if (!known.insert(names).second) continue;
+    SCOPED_TRACE(path.string());
+    expect_whole_sources(nlohmann::json::parse(solution));
+  }
+  EXPECT_GT(known.size(), 20u);
 }
 
 }  // namespace
