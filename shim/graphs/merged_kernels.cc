@@ -11,9 +11,9 @@
 
 namespace fibshim {
 
-bool read_merged(const Block<KernelNode>& nodes, const Rewrite& rewrite, const uint32_t* kernels,
-                 const NodeParams* params, RewriteCall* call) {
-  const Generation& generation = *current_generation();
+bool read_merged(const Generation& generation, const Block<KernelNode>& nodes,
+                 const Rewrite& rewrite, const uint32_t* kernels, const NodeParams* params,
+                 RewriteCall* call) {
   MemberLaunch members[kMaxRewriteKernels];
   for (uint32_t i = 0; i < rewrite.member_count; ++i) {
     KernelNode& node = nodes[kernels[i]];
@@ -28,18 +28,19 @@ bool read_merged(const Block<KernelNode>& nodes, const Rewrite& rewrite, const u
 
 bool read_instance(const Originals& originals, const Variant& variant, size_t first,
                    uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
-  const Snapshot& snapshot = *current_generation()->snapshot;
+  const Generation& generation = *current_generation();
+  const Snapshot& snapshot = *generation.snapshot;
   const uint32_t number = variant.nodes[first].merge;
-  if (number == 0) return false;
+  if (number == 0 || variant.generation != generation.number) return false;
   const Merge& merge = variant.merges.all[number - 1];
-  if (merge.kernels[0] != first || merge.rewrite >= snapshot.rewrites.count) return false;
+  if (merge.kernels[0] != first) return false;
   const Rewrite& rewrite = snapshot.begin(snapshot.rewrites)[merge.rewrite];
   NodeParams params[kMaxRewriteKernels];
   for (uint32_t i = 0; i < rewrite.member_count; ++i) {
     kernels[i] = merge.kernels[i];
     if (!read_kernel(originals.nodes[kernels[i]].kept, &params[i])) return false;
   }
-  return read_merged(originals.nodes, rewrite, kernels, params, call);
+  return read_merged(generation, originals.nodes, rewrite, kernels, params, call);
 }
 
 namespace {
@@ -57,10 +58,9 @@ bool runs_quarantined(const Variant& variant) {
 }  // namespace
 
 Following::Following(Exec* exec, Variant* variant, const TakenOver* written)
-    : exec_(exec), variant_(variant), written_(written) {
-  const Generation* const generation = current_generation();
-  may_follow_ = !variant->is_host() && generation != nullptr && generation->mode != Mode::off &&
-                variant->generation == generation->number && variant->merges.may_stay &&
+    : exec_(exec), variant_(variant), written_(written), generation_(current_generation()) {
+  may_follow_ = !variant->is_host() && generation_ != nullptr && generation_->mode != Mode::off &&
+                variant->generation == generation_->number && variant->merges.may_stay &&
                 !is_recording() && !runs_quarantined(*variant);
 }
 
@@ -120,7 +120,7 @@ bool Following::is_apart(size_t index, const NodeParams& params, const Merge* ow
 }
 
 bool Following::follow_merge(const Merge& merge) {
-  const Snapshot& snapshot = *current_generation()->snapshot;
+  const Snapshot& snapshot = *generation_->snapshot;
   const Rewrite& rewrite = snapshot.begin(snapshot.rewrites)[merge.rewrite];
   NodeParams params[kMaxRewriteKernels];
   void* pointers[kMaxRewriteKernels][kMaxParams];
@@ -133,7 +133,7 @@ bool Following::follow_merge(const Merge& merge) {
     }
   }
   RewriteCall call;
-  if (!read_merged(exec_->nodes, rewrite, merge.kernels, params, &call)) return false;
+  if (!read_merged(*generation_, exec_->nodes, rewrite, merge.kernels, params, &call)) return false;
   uint32_t range_count = 0;
   if (ranges_.count() < rewrite.buffers.count && !ranges_.allocate(rewrite.buffers.count)) {
     return false;

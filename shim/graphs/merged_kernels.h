@@ -11,12 +11,14 @@ namespace fibshim {
 
 // Reads the launches of a rewrite's kernels as one. `kernels`: their indexes among `nodes`, in the
 // rewrite's order; `params`: theirs. False: a kernel is none of the rewrite's, or its pattern does
-// not fit.
-bool read_merged(const Block<KernelNode>& nodes, const Rewrite& rewrite, const uint32_t* kernels,
-                 const NodeParams* params, RewriteCall* call);
+// not fit. `generation`: the rewrite's, which need not be in force any more.
+bool read_merged(const Generation& generation, const Block<KernelNode>& nodes,
+                 const Rewrite& rewrite, const uint32_t* kernels, const NodeParams* params,
+                 RewriteCall* call);
 
-// Reads what runs in the node of kernel `first` of `variant`, of the generation in force. `kernels`:
-// gets its kernels, in the rewrite's order. False: there is none, or it cannot be read.
+// Reads what runs in the node of kernel `first` of `variant`. `kernels`: gets its kernels, in the
+// rewrite's order. False: there is none, it is of another generation than the one in force, or it
+// cannot be read.
 bool read_instance(const Originals& originals, const Variant& variant, size_t first,
                    uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call);
 
@@ -43,6 +45,7 @@ class Following {
   Exec* exec_;
   Variant* variant_;
   const TakenOver* written_;
+  const Generation* generation_;  // the variant's, if it may be followed
   bool may_follow_;
   Block<bool> is_changed_;  // of each of Merges::all; false outside the following
   uint32_t first_changed_ = UINT32_MAX;

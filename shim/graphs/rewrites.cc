@@ -184,7 +184,7 @@ class Absorption {
       params[i] = params_[kernels[i]];
       if (handle_of(params[i]) == nullptr) return false;
     }
-    return read_merged(originals_.nodes, rewrite, kernels, params, call);
+    return read_merged(generation_, originals_.nodes, rewrite, kernels, params, call);
   }
 
   bool fits(const Rewrite& rewrite, Instance* instance) {

@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 }  // namespace
 
 // "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "none" has no pattern for
-// conform_step; "lenient" is "b" with fallbacks for errors; "bad" is refused; the images of "torn" are not those that it names, the ones of "fresh" are in no other
+// conform_step; "apart" has no rewrites; "lenient" is "b" with fallbacks for errors; "bad" is refused; the images of "torn" are not those that it names, the ones of "fresh" are in no other
 // folder; "link" leads to "a".
 std::string make_swap_folders() {
   std::string root = make_temporary_dir();
-  for (const char* name : {"a", "b", "none", "bad", "torn", "fresh"}) {
+  for (const char* name : {"a", "b", "none", "apart", "bad", "torn", "fresh"}) {
     fs::copy(conform_path("config"), root + "/" + name, fs::copy_options::recursive);
   }
   (void)exits(
@@ -46,6 +46,9 @@ std::string make_swap_folders() {
   }
   fs::remove(root + "/b/patterns/conform-join.json");
   fs::remove(root + "/none/patterns/conform-step.json");
+  for (const char* name : {"conform-join", "conform-join-void", "conform-watch"}) {
+    fs::remove(root + "/apart/patterns/" + name + ".json");
+  }
   std::ofstream(root + "/bad/patterns/conform-step.json") << "{\n  \"label\": nothing\n}\n";
   fs::copy(root + "/b", root + "/lenient", fs::copy_options::recursive);
   std::ofstream(root + "/lenient/fibshim.json") << R"({"on_error": "fallback"})";
@@ -148,6 +151,20 @@ TEST_P(Swap, Holds) {
   } else if (std::string(row.name).starts_with("Graph")) {
     EXPECT_EQ(stats_json(run.stats_dir())["executions"]["hit"].get<long>(), replaced);
   }
+}
+
+TEST(SwapOfRewrites, IsNoneOfWhatFollowsThem) {
+  const std::string folders = make_swap_folders();
+  const HostRun run({"conform", "rewrite_follows_while_moving", folders},
+                    {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);
+  if (run.was_skipped()) GTEST_SKIP() << run.process().out;
+  ASSERT_EQ(run.process().exit_code, 0) << run.process().err;
+  long joined = 0, apart = 0;
+  ASSERT_EQ(sscanf(run.process().out.c_str(), "joined %ld, apart %ld", &joined, &apart), 2);
+  const nlohmann::json executions = stats_json(run.stats_dir())["executions"];
+  EXPECT_EQ(executions["hit"].get<long>(), joined);
+  EXPECT_EQ(executions["absorbed"].get<long>(), joined);
+  EXPECT_GT(apart, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Swap, testing::ValuesIn(kMoves), kByName);

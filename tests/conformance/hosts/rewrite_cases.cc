@@ -2,6 +2,10 @@
 
 #include <sched.h>
 
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/hosts/control.h"
 #include "tests/conformance/hosts/cublas.h"
 
 namespace conform {
@@ -404,6 +408,39 @@ GPU_CASE(rewrite_among_programmatic_edges) {
   EXPECT_EQUAL(removed + 1, calls("cuGraphRemoveDependencies_v2"));
   executable.run(gpu, 2);
   gpu.finish({.free = 4, .joined = 2}, {.hit = 1, .untracked = 2, .absorbed = 1});
+}
+
+// Meanwhile other folders come into force, which have no rewrites: what is followed is read by the folder that the exec runs.
+GPU_CASE(rewrite_follows_while_moving) {
+  const Work work(gpu);
+  const Graph graph;
+  Floats first(gpu, work.in.get(), work.sums.get(), 1);
+  Floats second(gpu, work.sums.get(), work.out.get(), 1);
+  const CUgraphNode split = work.add(graph.get(), work.split, &first);
+  const CUgraphNode join = work.add(graph.get(), work.join, &second, {split});
+  const auto set_often = [&](int count) {
+    const Executable executable(graph.get());
+    for (int value = 1; value <= count; ++value) {
+      Floats changed(gpu, work.sums.get(), work.out.get(), value % 4);
+      executable.set(join, changed.params(work.join));
+    }
+    executable.run(gpu);
+  };
+  set_often(102);
+  EXPECT_EQUAL(2, last_value_of("curated_joined"));
+  std::atomic<bool> has_moved = false;
+  std::thread mover([&] {
+    Control control;
+    for (int i = 0; i < 200; ++i) {
+      control.must_move(folder(arguments, i % 2 == 0 ? "apart" : "a"));
+    }
+    has_moved = true;
+  });
+  while (!has_moved) set_often(102);
+  mover.join();
+  set_often(103);
+  EXPECT_EQUAL(3, last_value_of("curated_joined"));
+  printf("joined %ld, apart %ld\n", ran("curated_joined"), ran("conform_join"));
 }
 
 // The host sets nodes of its exec, and lets it take over graphs, whose values make no difference to what was proved: the
