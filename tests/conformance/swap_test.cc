@@ -153,7 +153,7 @@ TEST_P(Swap, Holds) {
   }
 }
 
-TEST(SwapOfRewrites, IsNoneOfWhatFollowsThem) {
+TEST(FollowedRewrites, KeepTheFolderOfTheirExec) {
   const std::string folders = make_swap_folders();
   const HostRun run({"conform", "rewrite_follows_while_moving", folders},
                     {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);

@@ -410,7 +410,7 @@ GPU_CASE(rewrite_among_programmatic_edges) {
   gpu.finish({.free = 4, .joined = 2}, {.hit = 1, .untracked = 2, .absorbed = 1});
 }
 
-// Meanwhile other folders come into force, which have no rewrites: what is followed is read by the folder that the exec runs.
+// While the host sets a node, a folder without rewrites comes into force: the shim must go on reading the rewrite in the folder that the exec runs.
 GPU_CASE(rewrite_follows_while_moving) {
   const Work work(gpu);
   const Graph graph;
