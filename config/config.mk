@@ -1,7 +1,7 @@
 # Ready config folders: config/<name> -> build/config/<name>, with the files that its `parts` lists and the
 # cubins beside them. The folder itself is the target: expand.sh puts it in place as a whole.
 
-CONFIG_NAMES   := cublas demo flash_attention pytorch flashinfer sglang vllm
+CONFIG_NAMES   := cublas demo flash_attention machete pytorch flashinfer sglang vllm
 CONFIG_FOLDERS := $(CONFIG_NAMES:%=$(BUILD)/config/%)
 CONFIG_INPUTS  := $(shell find config -mindepth 2 -type f)
 

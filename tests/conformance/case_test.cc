@@ -37,6 +37,8 @@ const Environment kSglang = {{"FIBSHIM_CONFIG", build_dir() + "/config/sglang"},
 // Its codes are not asked for.
 const Environment kSglangRouting = {{"FIBSHIM_CONFIG", conform_path("sglang_config")},
                                     {"SIMCUDA_LOG", ""}};
+const Environment kMachete = {{"FIBSHIM_CONFIG", build_dir() + "/config/machete"},
+                              {"SIMCUDA_LOG", ""}};
 const Environment kVllmWithoutCodes = {{"FIBSHIM_CONFIG", conform_path("vllm_config")},
                                        {"SIMCUDA_LOG", ""}};
 const Environment kVllmAndCublas = {
@@ -139,6 +141,8 @@ const Row kRows[] = {
     {"FieldsOfScaledProducts", {"fields_of_scaled_products"}, 0, kAsksWhatRan, kVllmWithoutCodes},
     {"BlockScaledProducts", {"block_scaled_products"}, 0, kAsksWhatRan, kVllm},
     {"FieldsOfBlockScaledProducts", {"fields_of_block_scaled_products"}, 0, kAsksWhatRan, kVllm},
+    {"MacheteProducts", {"machete_products"}, 0, kAsksWhatRan, kMachete},
+    {"FieldsOfMacheteProducts", {"fields_of_machete_products"}, 0, kAsksWhatRan, kMachete},
     {"BlockQuantisationOfVllm", {"block_quantisation_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"BlockSiluOfVllm", {"block_silu_of_vllm"}, 0, kAsksWhatRan, kVllm},
     {"BlockQuantisationOfSglang", {"block_quantisation_of_sglang"}, 0, kAsksWhatRan, kSglang},

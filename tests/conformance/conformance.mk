@@ -166,7 +166,7 @@ $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
 CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config sglang_config vllm_config) $(CONFORM_IMAGES) \
-  $(BUILD)/config/cublas $(BUILD)/config/sglang $(BUILD)/config/vllm \
+  $(BUILD)/config/cublas $(BUILD)/config/machete $(BUILD)/config/sglang $(BUILD)/config/vllm \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests

@@ -34,12 +34,12 @@ def warnings_of(*folders):
     return [one for one in found_in(*folders) if one["severity"] != "note"]
 
 
-together = {"vllm": ("cublas", "flash_attention"), "sglang": ("flashinfer", "cublas", "flash_attention"), "pytorch": ("cublas", "flash_attention")}
+together = {"vllm": ("machete", "cublas", "flash_attention"), "sglang": ("flashinfer", "cublas", "flash_attention"), "pytorch": ("cublas", "flash_attention")}
 for folders in [(first, *others) for first, others in together.items()]:
     problems += [f"{':'.join(folders)}: {one}" for one in warnings_of(*folders)]
 # PyTorch's norm writes 1 / sqrt(...) too, and FlashInfer's fused add does not round the sum: neither takes vLLM's solution.
 known = {"shadowed-solution": ("torch-rms-norm-", "flashinfer-fused-add-rmsnorm-", "flashinfer-cute-fused-add-rmsnorm-")}
-for one in warnings_of("vllm", "cublas", "flash_attention", "flashinfer", "sglang", "pytorch"):
+for one in warnings_of("vllm", "machete", "cublas", "flash_attention", "flashinfer", "sglang", "pytorch"):
     if not any(f'pattern "{label}' in one["message"] for label in known.get(one["rule"], ())):
         problems.append(f"all folders together: {one}")
 # As tests/gpu/op_times.py measured them.

@@ -8,7 +8,7 @@ import sys
 from known_kernels import is_known, is_known_by, matcher_of
 
 build = pathlib.Path(sys.argv[1])
-is_known_name = is_known(build / "bin/fibshim", [build / "config" / name for name in ("vllm", "cublas", "flash_attention")])
+is_known_name = is_known(build / "bin/fibshim", [build / "config" / name for name in ("vllm", "machete", "cublas", "flash_attention")])
 combine = ("flash::FlashAttnFwdCombine<cute::tuple<cute::C<16>, cute::C<64> >, 4, 256, 1, false, true, cutlass::bfloat16_t, "
            "float, cutlass::arch::Sm90>")
 problems = []

@@ -16,7 +16,7 @@ from families import family_of
 from known_kernels import TABLES, demangle, is_known
 
 build = pathlib.Path(sys.argv[1])
-folders = [build / "config" / name for name in ("vllm", "cublas", "flash_attention")]
+folders = [build / "config" / name for name in ("vllm", "machete", "cublas", "flash_attention")]
 known = is_known(build / "bin/fibshim", folders)
 problems = []
 

@@ -19,12 +19,24 @@ GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "
           "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
           "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 2, "eos_token_id": 1}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,
+           "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088, "rms_norm_eps": 1e-5,
+           "attention_bias": True, "sliding_window": 128, "max_position_embeddings": 131072, "swiglu_limit": 7.0, "hidden_act": "silu",
+           "rope_parameters": {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                               "original_max_position_embeddings": 4096},
+           "layer_types": ["sliding_attention", "full_attention"] * 18, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+           "bos_token_id": 199998, "eos_token_id": 200002, "quantization_config": {
+               "quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True}
 FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128], "fmt": "e4m3"}
 MODELS = {
     "gemma3_4b": {**GEMMA3, "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 10240},
     "gemma3_12b": {**GEMMA3, "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 15360},
     "gemma3_27b": {**GEMMA3, "hidden_size": 5376, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 21504,
                    "query_pre_attn_scalar": 168},
+    "gpt_oss_20b": GPT_OSS,
+    "gpt_oss_120b": {**GPT_OSS, "num_local_experts": 128},
     "llama": LLAMA,
     "llama_1b": {**LLAMA, "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
                  "max_position_embeddings": 131072},
@@ -32,12 +44,14 @@ MODELS = {
                  "max_position_embeddings": 131072},
     "llama_70b": {**LLAMA, "hidden_size": 8192, "num_attention_heads": 64, "intermediate_size": 28672, "vocab_size": 128256,
                   "max_position_embeddings": 131072},
+    "llama_gptq": {**LLAMA, "quantization_config": GPTQ},
     "llama_fp8_blocks": {**LLAMA, "quantization_config": FP8_BLOCKS},
     "qwen2_0.5b": {**QWEN2, "hidden_size": 896, "num_attention_heads": 14, "head_dim": 64, "intermediate_size": 4864},
     "qwen2_1.5b": {**QWEN2, "hidden_size": 1536, "num_attention_heads": 12, "intermediate_size": 8960},
     "qwen2_3b": {**QWEN2, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 11008},
     "qwen2_7b": {**QWEN2, "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064},
     "qwen3": QWEN3,
+    "qwen3_awq": {**QWEN3, "quantization_config": AWQ},
     "qwen3_fp8_blocks": {**QWEN3, "quantization_config": FP8_BLOCKS},
     "qwen3_0.6b": {**QWEN3, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 3072, "vocab_size": 151936},
     "qwen3_4b": {**QWEN3, "hidden_size": 2560, "intermediate_size": 9728, "vocab_size": 151936, "max_position_embeddings": 262144},
@@ -58,7 +72,8 @@ def mixtral(experts):
 
 
 def write(folder, model, layers):
-    pathlib.Path(folder, "config.json").write_text(json.dumps({**model, "num_hidden_layers": layers}))
+    pathlib.Path(folder, "config.json").write_text(json.dumps({**model, "num_hidden_layers": layers,
+                                                              **({"layer_types": model["layer_types"][:layers]} if "layer_types" in model else {})}))
 
 
 def about(name):
@@ -75,6 +90,18 @@ def fill(model, *_, **__):
     for name, parameter in model.named_parameters():
         if name.endswith(("scale", "scale_inv")):
             parameter.data.fill_(0.02)
+            continue
+        if name.endswith("scales"):  # of 4 bits, and for AWQ what is added then
+            parameter.data.uniform_(0.003, 0.006, generator=rest)
+            continue
+        if name.endswith("qzeros") and parameter.is_floating_point():
+            parameter.data.normal_(-0.036, 0.005, generator=rest)
+            continue
+        if not parameter.is_floating_point():  # 4 bits, from 1 to 15
+            values = parameter.data.view(torch.uint8)
+            values.random_(generator=rest)
+            values |= (values & 15 == 0) * 8
+            values |= (values < 16) * 128
             continue
         if parameter.element_size() == 1:  # fp8, scaled by the above
             parameter.data.copy_(torch.empty(parameter.shape, dtype=torch.bfloat16, device=parameter.device).normal_(generator=rest))

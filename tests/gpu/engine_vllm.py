@@ -276,7 +276,7 @@ def main():
     if args.child:
         return child(args)
     build = args.build.resolve()
-    folders = [build / "config" / name for name in ("vllm", "cublas", "flash_attention")]
+    folders = [build / "config" / name for name in ("vllm", "machete", "cublas", "flash_attention")]
     if args.record:
         return compare_recording(args, build, folders)
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]

@@ -74,7 +74,7 @@ run() {
 # ---- what must be there
 
 for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibshadow.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
-  config/flashinfer config/sglang config/vllm config/cublas \
+  config/flashinfer config/sglang config/vllm config/machete config/cublas \
   tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/data/slow_kernels.fatbin tests/data/reading_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
@@ -156,6 +156,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   vllm=$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')
   run "vLLM's operations, without and with the folder" "$python" "$here/op_times.py" "$build" vllm --kernels "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's products in fp8, and ours" "$python" "$here/scaled_products.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
+  run "Machete's products with weights in 4 bits, and ours" "$python" "$here/machete_products.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "DeepGEMM's products in fp8 with blocks, and ours" "$python" "$here/block_scaled_products.py" "$build"
   run "rows in fp8 with a scale for each block, vLLM's and ours" "$python" "$here/quant_per_block.py" "$vllm/_C_stable_libtorch.abi3.so" --sizes 4096,14336
   run "the same behind a norm or silu·mul as one, and as two of ours" "$python" "$here/then_quant_per_block.py" --vllm "$vllm/_C_stable_libtorch.abi3.so"

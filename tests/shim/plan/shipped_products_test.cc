@@ -1,6 +1,6 @@
-// kernels/gemm, gemm_wide, gemm_scaled, gemm_block_scaled, moe_gemm and moe_gemm_block_scaled require properties of a launch that they do not check. The
-// tables of config/shared provide them.
-#include <string.h>
+// kernels/gemm, gemm_wide, gemm_scaled, gemm_block_scaled, gemm_w4a16, moe_gemm and moe_gemm_block_scaled require properties of a launch that they do
+// not check. The tables of config/shared provide them.
+#include <limits.h>
 
 #include <filesystem>
 #include <fstream>
@@ -24,7 +24,7 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 // A kernel's name without the suffixes for its type and variant.
 std::string size_of(const std::string& kernel) {
   return std::regex_replace(
-      kernel, std::regex("(_bias|_add)?_(bf16|fp16|fp8)$|_(tensor|token|channel)$"), "");
+      kernel, std::regex("(_bias|_add|_offsets)?_(bf16|fp16|fp8)$|_(tensor|token|channel)$"), "");
 }
 
 // The numbers of the kernel's line in its source: FIBSHIM_KERNELS(name, numbers).
@@ -70,6 +70,24 @@ struct FewShape {
   }
 };
 
+// FIBSHIM_KERNELS(name, rows, warps, warps that divide K, cluster, stages), and of wide ones (name, rows, warpgroups, cluster, stages).
+struct FourBitShape {
+  int rows = 0, warps = 0, splits = 0, cluster = 0, stages = 0;
+  bool is_wide = false;
+
+  // Of 16 rows of B each, that a cluster has at most.
+  int strips(int n, int blocks) const { return (n / 16 * cluster + blocks - 1) / blocks; }
+  int shared_mem(int n, int k, int blocks) const {
+    const int part = k / cluster;
+    const int sums = rows * 20 * 4;  // of a strip
+    const int inbox = cluster > 1 ? strips(n, blocks) * sums : 0;
+    if (is_wide)
+      return (warps * stages * 1088 + 1023) / 1024 * 1024 + rows * (2 * 1024 + 4 * 4) + 16;
+    const int a = rows * (part * 2 + 16) + part / 128 * rows * 4;
+    return warps * stages * 1088 + 2 * warps * sums + a + inbox;
+  }
+};
+
 struct Product {
   nlohmann::json solution;
   int n = 0, k = 0;
@@ -112,6 +130,13 @@ void expect_whole_sources(const nlohmann::json& solution) {
   }
 }
 
+// The most rows of A that the solution is for.
+int most_rows(const nlohmann::json& launch) {
+  const std::string most = launch["when"].back();
+  const std::string begin = "M <= ";
+  return most.rfind(begin, 0) == 0 ? std::stoi(most.substr(begin.size())) : INT_MAX;
+}
+
 // `columns`: of K, in a stage. `scale_bytes`: of a row of A there.
 void expect_fits_wide_kernel(const Product& product, int columns, int scale_bytes = 0) {
   const auto& [solution, n, k] = product;
@@ -124,9 +149,7 @@ void expect_fits_wide_kernel(const Product& product, int columns, int scale_byte
   ASSERT_EQ(numbers.size(), 6u) << "the kernel is not in its sources";
   const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3],
                         numbers[4], numbers[5], scale_bytes};
-  const std::string most = launch["when"].back();
-  ASSERT_EQ(most.rfind("M <= ", 0), 0u);
-  EXPECT_LE(std::stoi(most.substr(strlen("M <= "))), shape.rows);
+  EXPECT_LE(most_rows(launch), shape.rows);
   EXPECT_EQ(launch["block"], nlohmann::json({(shape.warpgroups * 4 + 5) * 32, 1, 1}));
   EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
   EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
@@ -184,6 +207,35 @@ TEST(ShippedProducts, FitTheKernelsOfFewRows) {
     }
   }
   EXPECT_GT(count, 50u);
+}
+
+TEST(ShippedProducts, FitTheKernelsOfFourBits) {
+  size_t count = 0;
+  for (const auto& [solution, n, k] : products("gemm_w4a16", "gemm_w4a16", "machete")) {
+    SCOPED_TRACE(solution["name"].get<std::string>());
+    const nlohmann::json& launch = solution["launch"];
+    const std::string kernel = size_of(launch["kernel"]);
+    const std::vector<int> numbers = numbers_in_source(solution, kernel);
+    const bool is_wide = kernel.rfind("gemm_w4a16_wide", 0) == 0;
+    ASSERT_EQ(numbers.size(), is_wide ? 4u : 5u) << "the kernel is not in its sources";
+    const FourBitShape shape =
+        is_wide ? FourBitShape{numbers[0], numbers[1] * 4, 1, numbers[2], numbers[3], is_wide}
+                : FourBitShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    const int blocks = launch["grid"][0];
+    if (is_wide) {
+      EXPECT_LE(shape.strips(n, blocks), shape.warps);
+    }
+    EXPECT_LE(most_rows(launch), shape.rows);
+    EXPECT_EQ(launch["block"], nlohmann::json({shape.warps * 32, 1, 1}));
+    EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
+    EXPECT_EQ(launch["shared_mem"], shape.shared_mem(n, k, blocks));
+    EXPECT_LE(launch["shared_mem"].get<int>(), 227 * 1024);
+    EXPECT_EQ(blocks % shape.cluster, 0);
+    EXPECT_EQ(n % 128, 0);
+    EXPECT_EQ(k % (128 * shape.cluster), 0);
+    ++count;
+  }
+  EXPECT_GT(count, 250u);
 }
 
 // The numbers at the end of the kernel's line: blocks of an SM, warps, blocks of 128 columns of a warp or its columns, pieces of its ring.

@@ -1,0 +1,301 @@
+// Shared by the products with weights B in 4 bits, which have a scale for each row of B and 128 columns, and may have an offset for them.
+//
+// B lies as vLLM's Machete prepacks it: blocks of 128 rows by 64 columns, all rows' before the next columns'. A block is 8 strips of 16 rows; of a
+// strip each lane has 16 bytes, which are its part of four operands of the tensor cores' instructions (16 rows by 16 columns). Of the eight
+// values of a word, the pair i is in bits 4 i and 4 i + 16.
+//
+// A warp streams groups of 16 rows by 128 columns through its own part of shared memory, each lane what it multiplies itself. The four bits become the
+// last ones of a number from 128 on (fp16: 1024), and the group's sums are corrected by the sum of A's columns. So a scale is applied once
+// for 128 products, in fp32.
+#pragma once
+
+#include "product.cuh"
+
+namespace fibshim {
+
+constexpr int kStripRows = 16;      // of B
+constexpr int kGroupColumns = 128;  // of K, that share a scale
+constexpr int kBlockColumns = 64;   // of K, in a block of B
+constexpr int kStripBytes = kStripRows * kBlockColumns / 2;
+constexpr int kScalesAt = kGroupColumns / kBlockColumns * kStripBytes;  // in a stage
+constexpr int kOffsetsAt = kScalesAt + kStripRows * 2;
+constexpr int kStageBytes = kOffsetsAt + kStripRows * 2;
+constexpr int kSumPitch = kStripRows + 4;  // floats, so that a warp's stores go to different banks
+
+// A kernel's sizes.
+template <class InType, bool has_offsets, int rows, int warps, int splits, int cluster, int stages>
+struct FourBitShape {
+  using In = InType;
+  static constexpr bool kHasOffsets = has_offsets;
+  static constexpr int kRows = rows;  // of A at most
+  static constexpr int kWarps = warps;
+  static constexpr int kSplits = splits;  // warps that divide K among them
+  static constexpr int kStrips = warps / splits;
+  static constexpr int kCluster = cluster;  // blocks, each with a part of K
+  static constexpr int kStages = stages;
+  static constexpr int kEights = rows / 8;
+  static constexpr int kSums = rows * kSumPitch;  // of a strip
+  static constexpr int kAfterRing = warps * stages * kStageBytes;
+};
+
+// What four bits become the last ones of, and that number; and two ones.
+template <class In>
+struct Base {
+  static constexpr bool kIsHalf = std::is_same_v<In, __half>;
+  static constexpr uint32_t kBits = kIsHalf ? 0x64006400 : 0x43004300;
+  static constexpr float kValue = kIsHalf ? 1024 : 128;
+  static constexpr uint32_t kOnes = kIsHalf ? 0x3c003c00 : 0x3f803f80;
+};
+
+// Loads operands of 8 rows of A and 32 columns: a lane tells where a row of 8 columns begins.
+__device__ inline void load_operands(uint32_t (&b)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(at));
+}
+
+__device__ inline void load_words(uint32_t (&to)[4], uint32_t at) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(at));
+}
+
+template <class T>
+__device__ inline float load_shared(uint32_t at) {
+  unsigned short bits;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at));
+  T value;
+  memcpy(&value, &bits, sizeof value);
+  return to_float(value);
+}
+
+// A strip's sums of a lane: of each eight rows of A two of them, of the lane's first row of B and of its second.
+template <int kEights>
+using Sums = float[kEights][4];
+
+__device__ inline uint32_t replace_bits(uint32_t word, uint32_t base) {
+  uint32_t value;
+  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;"
+      : "=r"(value)
+      : "r"(word), "r"(base));  // word & mask | base
+  return value;
+}
+
+// Turns a word into operands of one instruction: rows 0 to 7 and 8 to 15 of columns 0 to 7, and of columns 8 to 15.
+template <class In>
+__device__ inline void expand_word(uint32_t (&values)[4], uint32_t word) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) values[i] = replace_bits(word >> i * 4, Base<In>::kBits);
+}
+
+// Adds the sums of a group's products to a lane's, scaled. `of_a`: the sums of A's columns, of the lane's first row of A.
+template <class Shape>
+__device__ inline void add_scaled(Sums<Shape::kEights>& sums,
+                                  const float (&part)[Shape::kEights * 4], uint32_t stage,
+                                  const float* of_a) {
+  using In = typename Shape::In;
+  const int lane = threadIdx.x % 32;
+  float scale[2];
+  float offset[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t at = stage + kScalesAt + (lane / 4 + i * 8) * 2;
+    scale[i] = load_shared<In>(at);
+    offset[i] = Shape::kHasOffsets
+                    ? load_shared<In>(at + kOffsetsAt - kScalesAt) - Base<In>::kValue * scale[i]
+                    : -(Base<In>::kValue + 8) * scale[i];
+  }
+#pragma unroll
+  for (int eight = 0; eight < Shape::kEights; ++eight) {
+    const float2 columns = *reinterpret_cast<const float2*>(of_a + eight * 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[eight][i] +=
+          scale[i / 2] * part[eight * 4 + i] + offset[i / 2] * (i % 2 == 0 ? columns.x : columns.y);
+    }
+  }
+}
+
+// Adds up 128 columns of 8 rows of A, by a warp. `operands_at`: where a lane's row of 8 columns begins, of each 32 columns.
+template <class In, class OperandsAt>
+__device__ inline void add_columns(float* to, OperandsAt operands_at) {
+  constexpr uint32_t kOnes = Base<In>::kOnes;
+  float sums[2][4] = {};
+#pragma unroll
+  for (int column = 0; column < kGroupColumns; column += 32) {
+    uint32_t b[4];
+    load_operands(b, operands_at(column));
+    multiply_pairs<In>(sums[0], kOnes, kOnes, kOnes, kOnes, b[0], b[1]);
+    multiply_pairs<In>(sums[1], kOnes, kOnes, kOnes, kOnes, b[2], b[3]);
+  }
+  const int lane = threadIdx.x % 32;
+  if (lane < 4) store_pair(to + lane * 2, sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+}
+
+// What a warp loads: of its strips, one after the other, its groups of the block's part of K.
+template <class Shape>
+class Stream {
+ public:
+  using In = typename Shape::In;
+  // The strip is the warp's first, of all of B.
+  __device__ Stream(const char* weights, const In* scales, const In* offsets, int strip, int split,
+                    int strips, int groups, int n, uint32_t ring)
+      : lane_(threadIdx.x % 32),
+        ring_(ring + lane_ * 16),
+        step_of_blocks_(int64_t{n} * kBlockColumns / 2),
+        step_of_scales_(int64_t{n} * 2 * Shape::kSplits),
+        own_((groups - split + Shape::kSplits - 1) / Shape::kSplits),
+        left_(own_),
+        strips_(own_ > 0 ? strips : 0) {
+    asm volatile("" : "+r"(lane_), "+r"(ring_));  // else they are computed again for each group
+    from_ = weights + split * 2 * step_of_blocks_ + int64_t{strip} * kStripBytes + lane_ * 16;
+    const In* const of_rows =
+        (lane_ < 2 ? scales : offsets) + int64_t{split} * n + strip * kStripRows + lane_ % 2 * 8;
+    of_rows_ = reinterpret_cast<const char*>(of_rows);
+  }
+
+  // Starts to load the next group, if there is one, and commits one group of copies in any case.
+  __device__ void load(int stage) {
+    if (strips_ > 0) {
+      const uint32_t to = ring_ + stage * kStageBytes;
+      copy_16_bytes(to, from_);
+      copy_16_bytes(to + kStripBytes, from_ + step_of_blocks_);
+      if (lane_ < (Shape::kHasOffsets ? 4 : 2)) copy_16_bytes(to + kScalesAt, of_rows_);
+      from_ += step_of_blocks_ * 2 * Shape::kSplits;
+      of_rows_ += step_of_scales_;
+      if (--left_ == 0) {
+        left_ = own_;
+        --strips_;
+        from_ += Shape::kStrips * kStripBytes - own_ * step_of_blocks_ * 2 * Shape::kSplits;
+        of_rows_ += Shape::kStrips * kStripRows * 2 - own_ * step_of_scales_;
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+
+ private:
+  int lane_;
+  uint32_t ring_;
+  int64_t step_of_blocks_;  // bytes, to the next 64 columns
+  int64_t step_of_scales_;  // bytes, to the warp's next group
+  int own_;                 // groups of a strip
+  int left_;                // of these
+  int strips_;              // that are left
+  const char* from_;
+  const char* of_rows_;
+};
+
+// Stores a lane's sums, [rows of A][kSumPitch].
+template <int kEights>
+__device__ inline void store_sums(float* to, const Sums<kEights>& sums, int lane) {
+#pragma unroll
+  for (int eight = 0; eight < kEights; ++eight) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      to[(eight * 8 + lane % 4 * 2 + i % 2) * kSumPitch + lane / 4 + i / 2 * 8] = sums[eight][i];
+  }
+}
+
+__device__ inline float2 load_pair_of_block(uint32_t at, int rank) {
+  float2 sum;
+  asm volatile(
+      "{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %2, %3;\n\t"
+      "ld.shared::cluster.v2.f32 {%0, %1}, [there];\n\t}"
+      : "=f"(sum.x), "=f"(sum.y)
+      : "r"(at), "r"(rank)
+      : "memory");
+  return sum;
+}
+
+// What a block has of the product.
+template <class Shape>
+struct Part {
+  int n;
+  int rows;     // of A
+  int rank;     // of the cluster's parts of K
+  int columns;  // of K
+  int groups;
+  int first;  // strip of B
+  int strips;
+
+  __device__ Part(int m, int n, int k)
+      : n(n),
+        rows(min(m, Shape::kRows)),
+        rank(Shape::kCluster > 1 ? blockIdx.x % Shape::kCluster : 0) {
+    const int share = blockIdx.x / Shape::kCluster;
+    const int shares = gridDim.x / Shape::kCluster;
+    const int all = n / kStripRows;
+    columns = k / Shape::kCluster;
+    groups = columns / kGroupColumns;
+    first = static_cast<int>(int64_t{all} * share / shares);
+    strips = static_cast<int>(int64_t{all} * (share + 1) / shares) - first;
+  }
+  // Of a warp: its first strip of the block's, and which of the groups are its own.
+  template <class In>
+  __device__ Stream<Shape> stream(const void* b, const In* scales, const In* offsets, int strip,
+                                  int split, uint32_t ring) const {
+    const int64_t scales_before = int64_t{rank} * groups * n;
+    return {static_cast<const char*>(b) + int64_t{rank} * columns * n / 2,
+            scales + scales_before,
+            Shape::kHasOffsets ? offsets + scales_before : scales,
+            first + strip,
+            split,
+            (strips - strip + Shape::kStrips - 1) / Shape::kStrips,
+            groups,
+            n,
+            ring};
+  }
+  // Stores a pair of a strip's row.
+  template <class In>
+  __device__ void store(In* out, int strip, int row, int pair, float2 sum) const {
+    store_pair(out + int64_t{row} * n + (first + strip) * kStripRows + pair * 2, sum.x, sum.y);
+  }
+  // Adds up what the cluster's blocks have stored of their strips, each its share of the strips.
+  template <class In>
+  __device__ void add_blocks(In* out, float* sums) const {
+    constexpr int kPairs = kStripRows / 2;
+    arrive_at_cluster();
+    wait_for_cluster();
+    const int begin = strips * rank / Shape::kCluster;
+    const int end = strips * (rank + 1) / Shape::kCluster;
+    for (int i = threadIdx.x; i < (end - begin) * Shape::kRows * kPairs; i += Shape::kWarps * 32) {
+      const int row = i / kPairs % Shape::kRows;
+      const int strip = begin + i / kPairs / Shape::kRows;
+      if (row >= rows) continue;
+      const uint32_t at =
+          shared_address(sums + strip * Shape::kSums + row * kSumPitch + i % kPairs * 2);
+      float2 sum = {0, 0};
+#pragma unroll
+      for (int j = 0; j < Shape::kCluster; ++j) {
+        const float2 part = load_pair_of_block(at, j);
+        sum = {sum.x + part.x, sum.y + part.y};
+      }
+      store(out, strip, row, i % kPairs, sum);
+    }
+    // A block must not end before the others have read its shared memory.
+    arrive_at_cluster();
+    wait_for_cluster();
+  }
+};
+
+// Adds up what the warps that divide K have stored of a strip, of a pair of a row.
+template <class Shape>
+__device__ inline float2 add_warps(const float* from) {
+  float2 sum = {0, 0};
+#pragma unroll
+  for (int i = 0; i < Shape::kSplits; ++i) {
+    const float2 part = *reinterpret_cast<const float2*>(from + i * Shape::kSums);
+    sum = {sum.x + part.x, sum.y + part.y};
+  }
+  return sum;
+}
+
+// Waits for a stage and starts to load the one that is as many stages later.
+template <class Shape>
+__device__ inline void advance(Stream<Shape>& stream, int stage) {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
+  __syncwarp();  // other lanes' copies are there, and all have read the stage loaded next
+  stream.load(stage == 0 ? Shape::kStages - 1 : stage - 1);
+}
+
+}  // namespace fibshim

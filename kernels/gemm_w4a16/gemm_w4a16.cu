@@ -1,0 +1,170 @@
+// C = A * B^T for up to 16 rows of A in bfloat16 or fp16 and weights B in 4 bits as vLLM's Machete prepacks them: B is read once.
+//
+//   gemm_w4a16_m8_bf16, _m16_bf16             up to so many rows of A; weights are (q - 8) * scale
+//   gemm_w4a16_m8_offsets_bf16, ...           weights are q * scale + offset
+//   gemm_w4a16_six_m8_..., _four_quad_...     the same with another number of strips at a time
+//   gemm_w4a16_pair_m8_..., _quad_m8_...      the same by clusters of two or four blocks, each with a part of K
+//
+// and each with fp16 in place of bf16.
+//
+// How: four_bits.cuh. The block's part of A stays in shared memory. Of each strip of B four or two warps divide K among them; they add up their sums
+// in shared memory, and so do the blocks of a cluster.
+#include "four_bits.cuh"
+
+namespace fibshim {
+namespace {
+
+template <class Shape>
+struct Product {
+  using In = typename Shape::In;
+
+  uint32_t ring;
+  uint32_t a;      // in shared memory
+  uint32_t pitch;  // bytes from one of its rows to the next
+  int last_row;    // of A
+  const float* sums_of_a;
+  int lane = threadIdx.x % 32;
+
+  __device__ uint32_t operands_at(int eight, int column) const {
+    return a + min(eight * 8 + lane % 8, last_row) * pitch + (column + lane / 8 * 8) * 2;
+  }
+
+  // Adds a group of the strip whose sums these are.
+  __device__ void multiply_group(Sums<Shape::kEights>& sums, int stage, int group) const {
+    const uint32_t from = ring + stage * kStageBytes;
+    float part[Shape::kEights * 4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t words[4];
+      load_words(words, from + half * kStripBytes + lane * 16);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        uint32_t values[2][4];
+        expand_word<In>(values[0], words[j]);
+        expand_word<In>(values[1], words[j + 1]);
+#pragma unroll
+        for (int eight = 0; eight < Shape::kEights; ++eight) {
+          uint32_t b[4];
+          load_operands(b,
+                        operands_at(eight, group * kGroupColumns + half * kBlockColumns + j * 16));
+          float(&eighth)[4] = reinterpret_cast<float(&)[4]>(part[eight * 4]);
+          multiply_pairs<In>(eighth, values[0][0], values[0][1], values[0][2], values[0][3], b[0],
+                             b[1]);
+          multiply_pairs<In>(eighth, values[1][0], values[1][1], values[1][2], values[1][3], b[2],
+                             b[3]);
+        }
+      }
+    }
+    add_scaled<Shape>(sums, part, from, sums_of_a + group * Shape::kRows + lane % 4 * 2);
+  }
+};
+
+template <class Shape>
+__device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
+                                  const typename Shape::In* scales,
+                                  const typename Shape::In* offsets, typename Shape::In* out, int m,
+                                  int n, int k) {
+  using In = typename Shape::In;
+  constexpr int kPairs = kStripRows / 2;
+  constexpr int kThreads = Shape::kWarps * 32;
+  extern __shared__ __align__(128) char shared[];
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+  const Part<Shape> part(m, n, k);
+  const int rows = part.rows;
+  const int groups = part.groups;
+  const uint32_t pitch = part.columns * 2 + 16;
+  float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kAfterRing);
+  char* const a_in_shared = shared + Shape::kAfterRing + 2 * Shape::kWarps * Shape::kSums * 4;
+  float* const sums_of_a = reinterpret_cast<float*>(a_in_shared + rows * pitch);
+  float* const sums_of_strips = sums_of_a + groups * Shape::kRows;  // of a cluster
+
+  const uint32_t ring = shared_address(shared) + warp * Shape::kStages * kStageBytes;
+  auto stream = part.stream(b, scales, offsets, warp / Shape::kSplits, warp % Shape::kSplits, ring);
+  // Weights need not wait for the kernel before ("reads_before_wait").
+#pragma unroll
+  for (int stage = 0; stage < Shape::kStages - 1; ++stage) stream.load(stage);
+  wait_for_kernel_before();
+
+  const int vectors = part.columns / 8;
+  int row = 0;
+  for (int at = threadIdx.x;; at += kThreads) {
+    for (; at >= vectors; at -= vectors) ++row;
+    if (row >= rows) break;
+    *reinterpret_cast<uint4*>(a_in_shared + row * pitch + at * 16) =
+        *reinterpret_cast<const uint4*>(a + int64_t{row} * k + part.rank * part.columns + at * 8);
+  }
+  __syncthreads();
+  const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1, sums_of_a};
+  for (int i = warp; i < groups * Shape::kEights; i += Shape::kWarps) {
+    const int group = i / Shape::kEights;
+    const int eight = i % Shape::kEights;
+    add_columns<In>(sums_of_a + group * Shape::kRows + eight * 8, [&](int column) {
+      return product.operands_at(eight, group * kGroupColumns + column);
+    });
+  }
+  __syncthreads();
+
+  int stage = 0;
+  for (int from = 0; from < part.strips; from += Shape::kStrips) {
+    Sums<Shape::kEights> sums = {};
+    if (from + warp / Shape::kSplits < part.strips) {
+      for (int group = warp % Shape::kSplits; group < groups; group += Shape::kSplits) {
+        advance(stream, stage);
+        product.multiply_group(sums, stage, group);
+        stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
+      }
+    }
+    // Two buffers are enough: a warp that writes one has passed the last barrier, and by then all have read the one before.
+    float* const buffer = sums_of_warps + from / Shape::kStrips % 2 * Shape::kWarps * Shape::kSums;
+    store_sums<Shape::kEights>(buffer + warp * Shape::kSums, sums, lane);
+    __syncthreads();
+    const int here = min(Shape::kStrips, part.strips - from);
+    for (int i = threadIdx.x; i < here * Shape::kRows * kPairs; i += kThreads) {
+      const int row = i / kPairs % Shape::kRows;
+      const int strip = i / kPairs / Shape::kRows;
+      if (row >= rows) continue;
+      const int at = row * kSumPitch + i % kPairs * 2;
+      const float2 sum = add_warps<Shape>(buffer + strip * Shape::kSplits * Shape::kSums + at);
+      if constexpr (Shape::kCluster == 1) {
+        part.store(out, from + strip, row, i % kPairs, sum);
+      } else {
+        store_pair(sums_of_strips + (from + strip) * Shape::kSums + at, sum.x, sum.y);
+      }
+    }
+  }
+  if constexpr (Shape::kCluster > 1) part.add_blocks(out, sums_of_strips);
+}
+
+}  // namespace
+}  // namespace fibshim
+
+// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4.
+#define FIBSHIM_KERNEL(name, in, ...)                                                  \
+  using name##_shape = fibshim::FourBitShape<in, false, __VA_ARGS__>;                  \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)           \
+      name(const in* a, const void* b, const in* scales, in* c, int m, int n, int k) { \
+    fibshim::multiply_few_rows<name##_shape>(a, b, scales, nullptr, c, m, n, k);       \
+  }
+#define FIBSHIM_KERNEL_WITH_OFFSETS(name, in, ...)                                               \
+  using name##_shape = fibshim::FourBitShape<in, true, __VA_ARGS__>;                             \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)                     \
+      name(const in* a, const void* b, const in* scales, const in* offsets, in* c, int m, int n, \
+           int k) {                                                                              \
+    fibshim::multiply_few_rows<name##_shape>(a, b, scales, offsets, c, m, n, k);                 \
+  }
+#define FIBSHIM_KERNELS(name, ...)                                             \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __VA_ARGS__)                      \
+  FIBSHIM_KERNEL(name##_fp16, __half, __VA_ARGS__)                             \
+  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_fp16, __half, __VA_ARGS__)
+
+//                            rows, warps, warps that divide K, cluster, stages
+FIBSHIM_KERNELS(gemm_w4a16_m8, 8, 20, 4, 1, 5)
+FIBSHIM_KERNELS(gemm_w4a16_six_m8, 8, 24, 4, 1, 4)
+FIBSHIM_KERNELS(gemm_w4a16_pair_m8, 8, 16, 4, 2, 3)
+FIBSHIM_KERNELS(gemm_w4a16_quad_m8, 8, 16, 4, 4, 4)
+FIBSHIM_KERNELS(gemm_w4a16_pair_m16, 16, 16, 2, 2, 3)
+FIBSHIM_KERNELS(gemm_w4a16_six_pair_m16, 16, 12, 2, 2, 4)
+FIBSHIM_KERNELS(gemm_w4a16_quad_m16, 16, 12, 2, 4, 3)
+FIBSHIM_KERNELS(gemm_w4a16_four_quad_m16, 16, 8, 2, 4, 4)
