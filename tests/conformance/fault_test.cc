@@ -169,13 +169,14 @@ TEST(Messages, ThatCannotBeWrittenEndNothing) {
   if (is_real_driver()) GTEST_SKIP() << kNotForARealDriver;
   walk_with({"without_reader", "walk"}, {{"FIBSHIM_LOG", "debug"}}, true);
   const std::string log = make_temporary_dir() + "/log";
-  const std::string limit = "prlimit --fsize=1048576 ";
-  std::ofstream(log) << std::string(1048576 - 20, '\n');
+  constexpr size_t kMost = size_t{2} << 20;  // more than the image that the host writes
+  const std::string limit = "prlimit --fsize=" + std::to_string(kMost) + " ";
+  std::ofstream(log) << std::string(kMost - 20, '\n');
   Environment environment = host_environment(shim_path(), make_temporary_dir());
   environment["FIBSHIM_LOG"] = "debug";
   environment["FIBSHIM_LOG_FILE"] = log;
   (void)exits(0, run_shell(limit + conform_path("conform") + " walk", environment));
-  EXPECT_EQ(fs::file_size(log), 1048576u);
+  EXPECT_EQ(fs::file_size(log), kMost);
 }
 
 // ---- the config folder

@@ -153,7 +153,7 @@ TEST(Docs, ReadmeCountsTheSolutionsOfEachFolder) {
     EXPECT_EQ((*at)[2].str(), std::to_string(count)) << (*at)[1].str();
     ++folders;
   }
-  EXPECT_EQ(folders, 6);
+  EXPECT_EQ(folders, 7);
 }
 
 TEST(Docs, ReadmeHasAtMost200Lines) {

@@ -95,6 +95,7 @@ const std::map<std::string, Names>& known_gaps() {
         "flashinfer-top-k-top-p-sampling-one-limit-0.6", "flashinfer-top-p-sampling",
         "flashinfer-top-p-sampling-0.6", "flashinfer-top-p-sampling-one-limit",
         "flashinfer-top-p-sampling-one-limit-0.6"}},
+      {"machete", {}},
       {"pytorch", {}},
       // KV caches: no `where` states how far apart their slots are, or how many there are. And sampling.
       {"sglang",
