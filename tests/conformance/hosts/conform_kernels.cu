@@ -435,6 +435,7 @@ _ZN9deep_gemm22fp8_gemm_kernel_swapABILj4096ELj4096ELj128ELj16ELj128ELj1ELj8ELj1
     void*, float*, InputOfProduct, TensorMap, TensorMap, TensorMap, TensorMap) {}
 
 // vLLM's product with weights in 4 bits by Machete, for few rows: without offsets, in bfloat16 and fp16, and with them.
+#if __CUDA_ARCH__ == 900  // long names, and cases load this image again and again
 struct MacheteParams {
   char bytes[2432];
 };
@@ -450,6 +451,7 @@ _ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEEN
 extern "C" __global__ void
 _ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEEN7machete20MacheteCollectiveMmaINS5_IJNS_15integer_subbyteILi4ELb0EEENS_6half_tESB_EEENS7_24PrepackedLayoutBTemplateISB_SA_SB_fNS_6layout11ColumnMajorENS1_35KernelTmaWarpSpecializedCooperativeENS7_16IlvBlkLayoutAutoEEELi32ESB_SF_Li8EfNS5_IJNS4_1CILi128EEENSJ_ILi16EEENSJ_ILi64EEEEEENS5_IJNSJ_ILi1EEESO_SO_EEENS1_10collective22StageCountAutoCarveoutILi6144EEESG_EENS_8epilogue10collective18CollectiveEpilogueINSU_22Sm90TmaWarpSpecializedILi1ELi1ELi8ELb0ELb1EEEJSN_NS5_IJSK_SL_EEEvNS5_IJSO_llEEESB_S10_NSU_6fusion15Sm90TreeVisitorINS11_12Sm90AccFetchEJEEENS4_13SM90_TMA_LOADENS4_14ComposedLayoutINS4_7SwizzleILi3ELi4ELi3EEENS4_18smem_ptr_flag_bitsILi16EEENS4_6LayoutINS5_IJSM_NSJ_ILi8EEEEEENS5_IJSO_SM_EEEEEEENS4_17SM75_U16x8_LDSM_TENS4_14SM90_TMA_STOREES1G_NS4_17SM90_U16x8_STSM_TENS4_9Copy_AtomIJNS4_17SM90_U32x4_STSM_NESB_EEEvEEENS1_16StreamKSchedulerEvEEEEvNT_6ParamsE(
     MacheteParams) {}
+#endif
 
 // torch.compile's norms of a sum in vLLM's default mode: a sum of two, of three in place, and of
 // three which is kept.
