@@ -35,10 +35,9 @@ struct FourBitShape {
   static constexpr int kStages = stages;
   static constexpr int kEights = rows / 8;
   static constexpr int kSums = rows * kSumPitch;  // of a strip
-  static constexpr int kAfterRing = warps * stages * kStageBytes;
 };
 
-// What four bits become the last ones of, and that number; and two ones.
+// The bits of two numbers whose last four are replaced by weights, their value, and the bits of two ones.
 template <class In>
 struct Base {
   static constexpr bool kIsHalf = std::is_same_v<In, __half>;
@@ -278,18 +277,6 @@ struct Part {
   }
 };
 
-// Adds up what the warps that divide K have stored of a strip, of a pair of a row.
-template <class Shape>
-__device__ inline float2 add_warps(const float* from) {
-  float2 sum = {0, 0};
-#pragma unroll
-  for (int i = 0; i < Shape::kSplits; ++i) {
-    const float2 part = *reinterpret_cast<const float2*>(from + i * Shape::kSums);
-    sum = {sum.x + part.x, sum.y + part.y};
-  }
-  return sum;
-}
-
 // Waits for a stage and starts to load the one that is as many stages later.
 template <class Shape>
 __device__ inline void advance(Stream<Shape>& stream, int stage) {
@@ -299,3 +286,24 @@ __device__ inline void advance(Stream<Shape>& stream, int stage) {
 }
 
 }  // namespace fibshim
+
+// The kernels of one size, of each form: `multiply` with sizes `shape`.
+#define FIBSHIM_FOUR_BIT_KERNEL(shape, multiply, name, in, ...)                        \
+  using name##_shape = fibshim::shape<in, false, __VA_ARGS__>;                         \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)           \
+      name(const in* a, const void* b, const in* scales, in* c, int m, int n, int k) { \
+    fibshim::multiply<name##_shape>(a, b, scales, nullptr, c, m, n, k);                \
+  }
+#define FIBSHIM_FOUR_BIT_KERNEL_WITH_OFFSETS(shape, multiply, name, in, ...)                     \
+  using name##_shape = fibshim::shape<in, true, __VA_ARGS__>;                                    \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)                     \
+      name(const in* a, const void* b, const in* scales, const in* offsets, in* c, int m, int n, \
+           int k) {                                                                              \
+    fibshim::multiply<name##_shape>(a, b, scales, offsets, c, m, n, k);                          \
+  }
+#define FIBSHIM_FOUR_BIT_KERNELS(shape, multiply, name, ...)                                \
+  FIBSHIM_FOUR_BIT_KERNEL(shape, multiply, name##_bf16, __nv_bfloat16, __VA_ARGS__)         \
+  FIBSHIM_FOUR_BIT_KERNEL(shape, multiply, name##_fp16, __half, __VA_ARGS__)                \
+  FIBSHIM_FOUR_BIT_KERNEL_WITH_OFFSETS(shape, multiply, name##_offsets_bf16, __nv_bfloat16, \
+                                       __VA_ARGS__)                                         \
+  FIBSHIM_FOUR_BIT_KERNEL_WITH_OFFSETS(shape, multiply, name##_offsets_fp16, __half, __VA_ARGS__)

@@ -1,6 +1,6 @@
 // C = A * B^T for up to 16 rows of A in bfloat16 or fp16 and weights B in 4 bits as vLLM's Machete prepacks them: B is read once.
 //
-//   gemm_w4a16_m8_bf16, _m16_bf16             up to so many rows of A; weights are (q - 8) * scale
+//   gemm_w4a16_m8_bf16, _pair_m16_bf16, ...   up to so many rows of A; weights are (q - 8) * scale
 //   gemm_w4a16_m8_offsets_bf16, ...           weights are q * scale + offset
 //   gemm_w4a16_six_m8_..., _four_quad_...     the same with another number of strips at a time
 //   gemm_w4a16_pair_m8_..., _quad_m8_...      the same by clusters of two or four blocks, each with a part of K
@@ -59,6 +59,18 @@ struct Product {
   }
 };
 
+// Adds up what the warps that divide K have stored of a strip, of a pair of a row.
+template <class Shape>
+__device__ inline float2 add_warps(const float* from) {
+  float2 sum = {0, 0};
+#pragma unroll
+  for (int i = 0; i < Shape::kSplits; ++i) {
+    const float2 part = *reinterpret_cast<const float2*>(from + i * Shape::kSums);
+    sum = {sum.x + part.x, sum.y + part.y};
+  }
+  return sum;
+}
+
 template <class Shape>
 __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
                                   const typename Shape::In* scales,
@@ -74,8 +86,9 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   const int rows = part.rows;
   const int groups = part.groups;
   const uint32_t pitch = part.columns * 2 + 16;
-  float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kAfterRing);
-  char* const a_in_shared = shared + Shape::kAfterRing + 2 * Shape::kWarps * Shape::kSums * 4;
+  constexpr int kAfterRing = Shape::kWarps * Shape::kStages * kStageBytes;
+  float* const sums_of_warps = reinterpret_cast<float*>(shared + kAfterRing);
+  char* const a_in_shared = shared + kAfterRing + 2 * Shape::kWarps * Shape::kSums * 4;
   float* const sums_of_a = reinterpret_cast<float*>(a_in_shared + rows * pitch);
   float* const sums_of_strips = sums_of_a + groups * Shape::kRows;  // of a cluster
 
@@ -87,12 +100,13 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   wait_for_kernel_before();
 
   const int vectors = part.columns / 8;
-  int row = 0;
+  int copied = 0;
   for (int at = threadIdx.x;; at += kThreads) {
-    for (; at >= vectors; at -= vectors) ++row;
-    if (row >= rows) break;
-    *reinterpret_cast<uint4*>(a_in_shared + row * pitch + at * 16) =
-        *reinterpret_cast<const uint4*>(a + int64_t{row} * k + part.rank * part.columns + at * 8);
+    for (; at >= vectors; at -= vectors) ++copied;
+    if (copied >= rows) break;
+    *reinterpret_cast<uint4*>(a_in_shared + copied * pitch + at * 16) =
+        *reinterpret_cast<const uint4*>(a + int64_t{copied} * k + part.rank * part.columns +
+                                        at * 8);
   }
   __syncthreads();
   const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1, sums_of_a};
@@ -140,24 +154,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
 }  // namespace fibshim
 
 // M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4.
-#define FIBSHIM_KERNEL(name, in, ...)                                                  \
-  using name##_shape = fibshim::FourBitShape<in, false, __VA_ARGS__>;                  \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)           \
-      name(const in* a, const void* b, const in* scales, in* c, int m, int n, int k) { \
-    fibshim::multiply_few_rows<name##_shape>(a, b, scales, nullptr, c, m, n, k);       \
-  }
-#define FIBSHIM_KERNEL_WITH_OFFSETS(name, in, ...)                                               \
-  using name##_shape = fibshim::FourBitShape<in, true, __VA_ARGS__>;                             \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)                     \
-      name(const in* a, const void* b, const in* scales, const in* offsets, in* c, int m, int n, \
-           int k) {                                                                              \
-    fibshim::multiply_few_rows<name##_shape>(a, b, scales, offsets, c, m, n, k);                 \
-  }
-#define FIBSHIM_KERNELS(name, ...)                                             \
-  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __VA_ARGS__)                      \
-  FIBSHIM_KERNEL(name##_fp16, __half, __VA_ARGS__)                             \
-  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_bf16, __nv_bfloat16, __VA_ARGS__) \
-  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS(name, ...) \
+  FIBSHIM_FOUR_BIT_KERNELS(FourBitShape, multiply_few_rows, name, __VA_ARGS__)
 
 //                            rows, warps, warps that divide K, cluster, stages
 FIBSHIM_KERNELS(gemm_w4a16_m8, 8, 20, 4, 1, 5)

@@ -22,7 +22,7 @@ template <class InType, bool has_offsets, int rows, int warpgroups, int cluster,
 struct Shape : FourBitShape<InType, has_offsets, rows, warpgroups * 4, 1, cluster, stages> {
   static constexpr int kTileBytes = rows * kTileRowBytes;
   static constexpr int kChunkBytes = kChunkColumns / kBlockColumns * kTileBytes;
-  // Behind the ring, where the instructions' layout of A may begin.
+  // Behind the ring, at a multiple of 1024 bytes, as the instructions' layout of A asks.
   static constexpr int kChunksAt = (warpgroups * 4 * stages * kStageBytes + 1023) / 1024 * 1024;
   static constexpr int kSumsOfA = kChunksAt + 2 * kChunkBytes;
   static constexpr int kBarriers = kSumsOfA + kChunkGroups * rows * 4;
@@ -44,9 +44,10 @@ __device__ inline uint64_t operand_at(uint32_t shared) {
   return uint64_t{1} << 62 | kEightRows << 32 | uint64_t{1} << 16 | shared / 16;
 }
 
-// Adds the product of 64 rows of B, in registers, and all rows of A, 16 columns of each, to `d`, or stores it there.
+// Chooses one of the following by its type.
 template <class In>
 struct Of {};
+// Adds the product of 64 rows of B, in registers, and all rows of A, 16 columns of each, to `d`, or stores it there.
 #define FIBSHIM_MULTIPLY(type, n, kind, list, b0, b1, b2, b3, a_at, adds_at, ...)                \
   template <bool kAdds>                                                                          \
   [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2],              \
@@ -194,24 +195,7 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
 
 // M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster has at most as many strips
 // as a block has warps.
-#define FIBSHIM_KERNEL(name, in, ...)                                                  \
-  using name##_shape = fibshim::Shape<in, false, __VA_ARGS__>;                         \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)           \
-      name(const in* a, const void* b, const in* scales, in* c, int m, int n, int k) { \
-    fibshim::multiply_rows<name##_shape>(a, b, scales, nullptr, c, m, n, k);           \
-  }
-#define FIBSHIM_KERNEL_WITH_OFFSETS(name, in, ...)                                               \
-  using name##_shape = fibshim::Shape<in, true, __VA_ARGS__>;                                    \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)                     \
-      name(const in* a, const void* b, const in* scales, const in* offsets, in* c, int m, int n, \
-           int k) {                                                                              \
-    fibshim::multiply_rows<name##_shape>(a, b, scales, offsets, c, m, n, k);                     \
-  }
-#define FIBSHIM_KERNELS(name, ...)                                             \
-  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __VA_ARGS__)                      \
-  FIBSHIM_KERNEL(name##_fp16, __half, __VA_ARGS__)                             \
-  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_bf16, __nv_bfloat16, __VA_ARGS__) \
-  FIBSHIM_KERNEL_WITH_OFFSETS(name##_offsets_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS(name, ...) FIBSHIM_FOUR_BIT_KERNELS(Shape, multiply_rows, name, __VA_ARGS__)
 
 //                                       rows, warpgroups, cluster, stages
 FIBSHIM_KERNELS(gemm_w4a16_wide_m32, 32, 3, 4, 5)

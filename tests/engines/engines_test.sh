@@ -77,4 +77,14 @@ else
   printf 'mul_and_silu is known as: %s\n[  FAILED  ] Engines.mul_and_silu\n' "$fitting"
   failed=1
 fi
+
+# Another order of weights, or another type of the product, is in Machete's name alone.
+for other in 's/IlvBlkLayoutAuto/IlvBlkLayoutElse/' 's/llEEESB_S/llEEES9_S/'; do
+  sed "$other" "$here/data/machete.table" >"$symbols"
+  if cmp -s "$symbols" "$here/data/machete.table" ||
+    "$BUILD/bin/fibshim" check "$BUILD/config/machete" --against "$symbols" | grep -q ': fits [0-9]* kernel'; then
+    printf 'fits with %s\n[  FAILED  ] Engines.machete of another kind\n' "$other"
+    failed=1
+  fi
+done
 exit $failed

@@ -5,8 +5,8 @@
 
 LIBRARY: the file with vLLM's kernels, of a wheel's vllm/. FORM: bf16 and fp16 for weights (q - 8) * scale, offsets_bf16 and offsets_fp16 for q * scale +
 offset. In replayed graphs that read more weights than L2 holds; ours may begin before the kernel before it has ended, as in graphs under the shim.
-Compared are the mean errors from float64. --kernels: all kernels of kernels/gemm_w4a16 that can serve a product, with their numbers of blocks; what
-config/shared/gemm_w4a16/rows.table is made from.
+Compared are the mean errors from float64. --kernels: all kernels of kernels/gemm_w4a16 and gemm_w4a16_wide that can serve a product, with their numbers of
+blocks; what the tables of rows in config/shared/gemm_w4a16 are made from.
 """
 import argparse
 import ctypes
@@ -23,7 +23,7 @@ from product_kernels import MOST_CLUSTERS, MOST_SHARED_MEM, kernels_of
 from report import Report
 from scaled_products import launch_of
 
-ROWS = (1, 2, 4, 8, 12, 16)
+ROWS = (1, 3, 8, 13, 16, 24, 27, 32, 45, 64)
 FORMS = ("bf16", "fp16", "offsets_bf16", "offsets_fp16")  # as our kernels' names end
 WEIGHTS = 256 << 20  # bytes that lie there by turns; of more, making them ready takes long
 GROUP = 128  # columns of a scale

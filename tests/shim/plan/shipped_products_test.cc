@@ -80,9 +80,9 @@ struct FourBitShape {
   int shared_mem(int n, int k, int blocks) const {
     const int part = k / cluster;
     const int sums = rows * 20 * 4;  // of a strip
-    const int inbox = cluster > 1 ? strips(n, blocks) * sums : 0;
     if (is_wide)
       return (warps * stages * 1088 + 1023) / 1024 * 1024 + rows * (2 * 1024 + 4 * 4) + 16;
+    const int inbox = cluster > 1 ? strips(n, blocks) * sums : 0;
     const int a = rows * (part * 2 + 16) + part / 128 * rows * 4;
     return warps * stages * 1088 + 2 * warps * sums + a + inbox;
   }
