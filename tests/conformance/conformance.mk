@@ -29,6 +29,11 @@ $(eval $(call conform_image,conform_other.fatbin,-fatbin --no-compress $(EVERY_S
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,conform.sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,kernels/conform/conform_curated.sm_$(sm).cubin,-cubin -arch=sm_$(sm) -DCONFORM_CURATED)))
 
+# ---- images of the kernels of engines: engines, engines_other
+
+$(eval $(call conform_image,engines.fatbin,-fatbin --no-compress $(EVERY_SM),engine_kernels.cu))
+$(eval $(call conform_image,engines_other.fatbin,-fatbin --no-compress $(EVERY_SM) -DCONFORM_OTHER,engine_kernels.cu))
+
 # ---- images of random graphs: graphs, graphs_curated
 
 $(eval $(call conform_image,graphs.fatbin,-fatbin --no-compress $(EVERY_SM),graph_kernels.cu))

@@ -29,8 +29,8 @@ json image_list(const std::string& image) {
   return json::array({json::parse(result.out)["files"][0]["image"]});
 }
 
-constexpr char kFirst[] = "conform.fatbin";
-constexpr char kSecond[] = "conform_other.fatbin";
+constexpr char kFirst[] = "engines.fatbin";
+constexpr char kSecond[] = "engines_other.fatbin";
 
 // Where a pattern has a kernel of the host's: its label's end, its kernel's place, and the host's image.
 struct Known {

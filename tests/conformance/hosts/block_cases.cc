@@ -75,7 +75,7 @@ constexpr char kCuteNorm[] =
 
 // A norm of rows of 2048, or silu·mul of tokens of 3072, and SGLang's quantisation behind it, in a graph.
 struct SglangPairs {
-  explicit SglangPairs(const Gpu& on) : gpu(on), module(on.load_module()) {}
+  explicit SglangPairs(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {}
   template <class... Arguments>
   void launch(const std::string& kernel, Arguments... values) const {
     void* pointers[] = {&values...};
@@ -148,7 +148,7 @@ void check_rest(const SimcudaLaunch& launch, size_t offset, Values... values) {
 
 class Launches {
  public:
-  explicit Launches(const Gpu& gpu) : gpu_(gpu), module_(gpu.load_module()) {}
+  explicit Launches(const Gpu& gpu) : gpu_(gpu), module_(gpu.load_module(kEngines)) {}
 
   // Twice: the second is decided on the fast side. `ours`: what must run, or empty for the original.
   template <class... Values>

@@ -59,7 +59,7 @@ class BlockScaledMm {
   BlockScaledMm(const Gpu& gpu, bool is_flashinfer)
       : gpu_(gpu),
         is_flashinfer_(is_flashinfer),
-        function_(gpu.function(gpu.load_module(), name())),
+        function_(gpu.function(gpu.load_module(kEngines), name())),
         memory_(device_memory(size_t{5} << 20)) {}
 
   const char* name() const { return is_flashinfer_ ? kOfFlashInfer : kDeepGemm; }

@@ -25,7 +25,7 @@ struct ParamBytes {
 };
 
 struct AttentionParts {
-  explicit AttentionParts(const Gpu& on) : gpu(on), module(on.load_module()) {}
+  explicit AttentionParts(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {}
   CUdeviceptr at(int megabyte) const { return memory + (CUdeviceptr{1} * megabyte << 20); }
 
   template <class Params>

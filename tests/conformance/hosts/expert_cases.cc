@@ -20,7 +20,7 @@ constexpr char kEach[] = "moe_gemm_each_k2048_bf16";
 
 struct Experts {
   explicit Experts(const Gpu& on)
-      : gpu(on), module(on.load_module()), other_module(on.load_module(kOther)) {
+      : gpu(on), module(on.load_module(kEngines)), other_module(on.load_module(kEnginesOther)) {
     const CUdeviceptr memory = device_memory(size_t{16} << 20);
     const auto at = [&](int megabyte) { return memory + (CUdeviceptr{1} * megabyte << 20); };
     a = at(0), c = at(1), sorted = at(2), ids = at(3), used = at(4), out = at(5);
@@ -93,7 +93,7 @@ constexpr char kSglangSumAlone[] = "moe_sum8_h2048_bf16";
 constexpr char kSglangSumAndNorm[] = "moe_sum8_fused_add_rmsnorm_h2048_bf16";
 
 struct SumLayer {
-  explicit SumLayer(const Gpu& on) : gpu(on), module(on.load_module()) {
+  explicit SumLayer(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {
     const CUdeviceptr memory = device_memory(size_t{16} << 20);
     const auto at = [&](int megabyte) { return memory + (CUdeviceptr{1} * megabyte << 20); };
     experts = at(0), c = at(4), first = at(6), second = at(8), weight = at(10), normed = at(12);
@@ -102,12 +102,16 @@ struct SumLayer {
 
   template <class... Arguments>
   void launch(const char* kernel, Arguments... values) const {
+    launch_of(module, kernel, values...);
+  }
+  template <class... Arguments>
+  void launch_of(CUmodule of, const char* kernel, Arguments... values) const {
     std::tuple<Arguments...> held(values...);
     std::apply(
         [&](auto&... each) {
           void* pointers[] = {&each...};
-          OK(cuda().cuLaunchKernel(gpu.function(module, kernel), static_cast<unsigned>(tokens), 1,
-                                   1, 128, 1, 1, 0, gpu.stream(), pointers, nullptr));
+          OK(cuda().cuLaunchKernel(gpu.function(of, kernel), static_cast<unsigned>(tokens), 1, 1,
+                                   128, 1, 1, 0, gpu.stream(), pointers, nullptr));
         },
         held);
   }
@@ -268,6 +272,7 @@ GPU_CASE(sum_of_vllm_experts) {
 // writes into them, or something else is between: each kernel is replaced by itself.
 GPU_CASE(sum_of_vllm_experts_needs_its_ties) {
   VllmSumLayer layer(gpu);
+  const CUmodule suite = gpu.load_module();
   run_captured(gpu, [&] {
     layer.sum();
     layer.norm_and_sum(layer.experts, layer.tokens);
@@ -288,7 +293,7 @@ GPU_CASE(sum_of_vllm_experts_needs_its_ties) {
   });
   run_captured(gpu, [&] {
     layer.sum();
-    layer.launch("conform_join", layer.c, layer.summed, CUdeviceptr{0}, 0, 0);
+    layer.launch_of(suite, "conform_join", layer.c, layer.summed, CUdeviceptr{0}, 0, 0);
     layer.norm_and_sum(layer.c, layer.tokens);
   });
   EXPECT_EQUAL(5, ran(kSumAlone));
@@ -350,6 +355,7 @@ GPU_CASE(sum_of_sglang_experts) {
 // Here no pattern knows the norm by itself.
 GPU_CASE(sum_of_sglang_experts_needs_its_ties) {
   SglangSumLayer layer(gpu);
+  const CUmodule suite = gpu.load_module();
   run_captured(gpu, [&] {
     layer.sum();
     layer.norm(layer.summed, layer.tokens);
@@ -364,7 +370,7 @@ GPU_CASE(sum_of_sglang_experts_needs_its_ties) {
   });
   run_captured(gpu, [&] {
     layer.sum();
-    layer.launch("conform_join", layer.c, layer.summed, CUdeviceptr{0}, 0, 0);
+    layer.launch_of(suite, "conform_join", layer.c, layer.summed, CUdeviceptr{0}, 0, 0);
     layer.norm(layer.c, layer.tokens);
   });
   EXPECT_EQUAL(4, ran(kSglangSumAlone));

@@ -1,5 +1,5 @@
 // The parts of every case of the host program `conform`: checks that end the process, one GPU with
-// the images of conform_kernels.cu, launches, and the truth about what ran.
+// the images of conform_kernels.cu and engine_kernels.cu, launches, and the truth about what ran.
 //
 // The truth is the simulated driver's own record or, on a real GPU, the marks that the kernels
 // leave. It never comes from the shim.
@@ -107,6 +107,9 @@ const std::vector<char>& image(const std::string& name);
 
 inline constexpr char kImage[] = "conform.fatbin";  // conform_step, conform_free, conform_void
 inline constexpr char kOther[] = "conform_other.fatbin";  // another conform_step, conform_other
+// The kernels of engines.
+inline constexpr char kEngines[] = "engines.fatbin";
+inline constexpr char kEnginesOther[] = "engines_other.fatbin";
 inline constexpr char kStep[] = "conform_step";
 inline constexpr char kFree[] = "conform_free";
 

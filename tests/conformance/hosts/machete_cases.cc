@@ -69,7 +69,7 @@ class MacheteMm {
   MacheteMm(const Gpu& gpu, const MacheteForm& form)
       : gpu_(gpu),
         form_(form),
-        function_(gpu.function(gpu.load_module(), form.original)),
+        function_(gpu.function(gpu.load_module(kEngines), form.original)),
         memory_(device_memory(size_t{5} << 20)) {}
 
   MacheteProduct product(int32_t m, int32_t n, int32_t k) const {

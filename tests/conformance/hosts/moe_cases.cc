@@ -63,7 +63,7 @@ void launch_kernel(const Gpu& gpu, CUfunction kernel, const Geometry& geometry,
 }
 
 struct Layer {
-  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {
+  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {
     memory = device_memory(size_t{16} << 20);
     logits = at(0), weights = at(1), ids = at(2), indices = at(3);
     sorted = at(4), expert_ids = at(5), total = at(6), cumsum = at(7);
@@ -132,7 +132,7 @@ Layer mixtral(const Gpu& gpu) {
 
 struct SglangExperts {
   explicit SglangExperts(const Gpu& on)
-      : gpu(on), module(on.load_module()), other_module(on.load_module(kOther)) {
+      : gpu(on), module(on.load_module(kEngines)), other_module(on.load_module(kEnginesOther)) {
     memory = device_memory(size_t{16} << 20);
     logits = at(0), weights = at(1), ids = at(2), sorted = at(3);
     expert_ids = at(4), total = at(5), cumsum = at(6);
@@ -279,7 +279,7 @@ GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
   biased.bias = layer.at(9);
   run_captured(gpu, [&] { biased.all(); });
   // Another kernel has the choices before they are sorted.
-  const CUfunction other = gpu.function(layer.module, kFree);
+  const CUfunction other = gpu.function(gpu.load_module(), kFree);
   run_captured(gpu, [&] {
     layer.choose();
     OK(gpu.launch(other, 1, 1));

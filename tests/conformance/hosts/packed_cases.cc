@@ -51,7 +51,7 @@ CUlaunchAttribute priority() {
 }  // namespace
 
 GPU_CASE(packed_launches_again) {
-  const CUmodule module = gpu.load_module();
+  const CUmodule module = gpu.load_module(kEngines);
   const CUdeviceptr b = device_memory(size_t{1} << 27);
   const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
   const CUfunction whole = gpu.function(module, kWholeNvjet);
@@ -117,7 +117,7 @@ GPU_CASE(packed_launches_again) {
 // Another cuBLAS may keep something else where a pattern reads: whatever of a launch is not as the pattern expects it, the
 // original runs, and the launch is counted.
 GPU_CASE(fields_of_cublas) {
-  const CUmodule module = gpu.load_module();
+  const CUmodule module = gpu.load_module(kEngines);
   const CUdeviceptr b = device_memory(size_t{1} << 27);
   const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
   const CUdeviceptr workspace = c + (size_t{1} << 20);

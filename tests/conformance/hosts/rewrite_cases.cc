@@ -667,7 +667,7 @@ GPU_CASE(rewrite_survives_failures) {
 // The output of attention in a captured step: cuBLAS's two kernels are one of ours, in every layer, with one workspace
 // for all. A size that nothing solves, one with too many rows, and a sum that does more than add up stay as they are.
 GPU_CASE(rewrite_of_cublas) {
-  const CUmodule module = gpu.load_module();
+  const CUmodule module = gpu.load_module(kEngines);
   const CUfunction nvjet = gpu.function(module, kNvjet);
   const CUfunction reduce = gpu.function(module, kReduce);
   const CUdeviceptr workspace = device_memory(size_t{1} << 20);
@@ -729,7 +729,7 @@ GPU_CASE(rewrite_of_cublas) {
 // Products with a bias or an addend, in fp16 and in fp8. A sum with another bias than the product was given is replaced one for
 // one; several products in one launch, another size, and what has no bias or scale where its name says so, are cuBLAS's.
 GPU_CASE(products_of_cublas) {
-  const CUmodule module = gpu.load_module();
+  const CUmodule module = gpu.load_module(kEngines);
   const CUdeviceptr b = device_memory(size_t{1} << 27);
   const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
   const CUdeviceptr workspace = c + (size_t{1} << 20), bias = workspace + (size_t{1} << 20);
@@ -804,7 +804,7 @@ GPU_CASE(products_of_cublas) {
 
 // Each launch is to be checked: both kernels run, and beside them, in some launches, the solution that would run for both.
 GPU_CASE(check_rewrite_of_cublas) {
-  const CUmodule module = gpu.load_module();
+  const CUmodule module = gpu.load_module(kEngines);
   const CUfunction nvjet = gpu.function(module, kNvjet);
   const CUfunction reduce = gpu.function(module, kReduce);
   const CUdeviceptr workspace = device_memory(size_t{1} << 20);

@@ -48,7 +48,7 @@ class ScaledMm {
  public:
   explicit ScaledMm(const Gpu& gpu)
       : gpu_(gpu),
-        function_(gpu.function(gpu.load_module(), kScaledMm)),
+        function_(gpu.function(gpu.load_module(kEngines), kScaledMm)),
         memory_(device_memory(size_t{5} << 20)) {}
 
   ScaledProduct product(int32_t m, int32_t n, int32_t k, bool scales_each_row_of_a,

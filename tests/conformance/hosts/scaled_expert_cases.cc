@@ -12,7 +12,7 @@ namespace {
 // What the engines have in common. Those with weights are the second products: of choices instead of tokens.
 struct ScaledExperts {
   ScaledExperts(const Gpu& on, bool has_weights)
-      : gpu(on), module(on.load_module()), is_weighted(has_weights) {
+      : gpu(on), module(on.load_module(kEngines)), is_weighted(has_weights) {
     const CUdeviceptr memory = device_memory(size_t{16} << 20);
     const auto at = [&](int megabyte) { return memory + (CUdeviceptr{1} * megabyte << 20); };
     x = at(0), quantized = at(1), scales = at(2), weight_scales = at(3), weights = at(4);

@@ -62,7 +62,7 @@ struct SglangModel {
 // The parameters of a layer's launches, as SGLang fills them in.
 struct SglangLayer {
   explicit SglangLayer(const Gpu& on, uint32_t token_count = 3, const SglangModel& model = {})
-      : gpu(on), module(on.load_module()) {
+      : gpu(on), module(on.load_module(kEngines)) {
     const CUdeviceptr qkv = device_memory(size_t{16} << 20) + (4 << 20);
     const CUdeviceptr weights = device_memory(1 << 20);
     const CUdeviceptr positions = weights + 4096;

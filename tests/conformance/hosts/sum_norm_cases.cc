@@ -16,7 +16,7 @@ constexpr char kBothOfThree[] = "splitk_reduce4_add2_rmsnorm_h4096_bf16";
 constexpr char kBothKept[] = "splitk_reduce4_add2_rmsnorm_sum_h4096_bf16";
 
 struct SumNormLayer {
-  explicit SumNormLayer(const Gpu& on) : gpu(on), module(on.load_module()) {
+  explicit SumNormLayer(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {
     const CUdeviceptr activations = device_memory(size_t{16} << 20);
     const auto at = [&](int megabyte) {
       return activations + (static_cast<CUdeviceptr>(megabyte) << 20);

@@ -455,7 +455,7 @@ GPU_CASE(updates_begin_early) {
 // update from a graph that would have to be copied has no effect on later updates.
 GPU_CASE(updates_that_are_copied_are_tried_once) {
   const CUfunction step = gpu.step();
-  const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
+  const CUfunction large = gpu.function(gpu.load_module(kEngines), kNvjet);
   char bytes[1720] = {};
   void* pointers[] = {bytes};
   auto of_large = one_block<NodeParams2>();
@@ -537,7 +537,7 @@ GPU_CASE(swap_and_updated_clusters) {
 // are too large to record.
 GPU_CASE(swap_and_copied_clusters) {
   const CUfunction step = gpu.step();
-  const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
+  const CUfunction large = gpu.function(gpu.load_module(kEngines), kNvjet);
   const auto make = [&](bool is_large, unsigned cluster, int value) {
     auto graph = std::make_unique<Graph>();
     Arguments of_node(gpu.marks(), 1, value);

@@ -70,7 +70,7 @@ void launch_kernel(const Gpu& gpu, CUfunction kernel, unsigned grid, Arguments..
 
 // Buffers of a layer, and launches as vLLM makes them.
 struct VllmLayer {
-  explicit VllmLayer(const Gpu& on) : gpu(on), module(on.load_module()) {}
+  explicit VllmLayer(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {}
   CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
 
   template <class... Arguments>
@@ -118,7 +118,7 @@ VllmLayer make_layer(const Gpu& gpu) {
 
 // The launches of an attention layer with norms of its heads, before attention.
 struct Attention {
-  explicit Attention(const Gpu& on) : gpu(on), module(on.load_module()) {
+  explicit Attention(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {
     qkv = device_memory(size_t{32} << 20);
     query = qkv + (8 << 20);
     key = qkv + (16 << 20);
@@ -175,7 +175,8 @@ struct Attention {
 // The same without norms, in the default mode: torch.compile's kernels, each in an image of its
 // own, read the heads from the rows of qkv.
 struct CompiledAttention : Attention {
-  explicit CompiledAttention(const Gpu& on) : Attention(on), other_module(on.load_module(kOther)) {
+  explicit CompiledAttention(const Gpu& on)
+      : Attention(on), other_module(on.load_module(kEnginesOther)) {
     q_heads = 32;
     // Memory that nothing writes.
     positions = angles + (512 << 10);
