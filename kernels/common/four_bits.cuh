@@ -4,8 +4,8 @@
 // strip each lane has 16 bytes, which are its part of four operands of the tensor cores' instructions (16 rows by 16 columns). Of the eight
 // values of a word, the pair i is in bits 4 i and 4 i + 16.
 //
-// A warp streams groups of 16 rows by 128 columns through its own part of shared memory, each lane what it multiplies itself. The four bits become the
-// last ones of a number from 128 on (fp16: 1024), and the group's sums are corrected by the sum of A's columns. So a scale is applied once
+// A warp streams groups of 16 rows by 128 columns through its own part of shared memory, each lane what it multiplies itself. The four bits become
+// part of a number from 128 on (fp16: 16), and the group's sums are corrected by the sum of A's columns. So a scale is applied once
 // for 128 products, in fp32.
 #pragma once
 
@@ -29,6 +29,7 @@ struct FourBitShape {
   static constexpr bool kHasOffsets = has_offsets;
   static constexpr int kRows = rows;  // of A at most
   static constexpr int kWarps = warps;
+  static constexpr int kThreads = warps * 32;
   static constexpr int kSplits = splits;  // warps that divide K among them
   static constexpr int kStrips = warps / splits;
   static constexpr int kCluster = cluster;  // blocks, each with a part of K
@@ -37,12 +38,14 @@ struct FourBitShape {
   static constexpr int kSums = rows * kSumPitch;  // of a strip
 };
 
-// The bits of two numbers whose last four are replaced by weights, their value, and the bits of two ones.
+// The bits of two numbers of which four, from kPlace on, are replaced by weights; their value; and the bits of two ones.
 template <class In>
 struct Base {
   static constexpr bool kIsHalf = std::is_same_v<In, __half>;
-  static constexpr uint32_t kBits = kIsHalf ? 0x64006400 : 0x43004300;
-  static constexpr float kValue = kIsHalf ? 1024 : 128;
+  static constexpr uint32_t kBits = kIsHalf ? 0x4c004c00 : 0x43004300;
+  static constexpr int kPlace = kIsHalf ? 6 : 0;
+  static constexpr uint32_t kMask = 0x000f000f << kPlace;
+  static constexpr float kValue = kIsHalf ? 16 : 128;
   static constexpr uint32_t kOnes = kIsHalf ? 0x3c003c00 : 0x3f803f80;
 };
 
@@ -72,11 +75,12 @@ __device__ inline float load_shared(uint32_t at) {
 template <int kEights>
 using Sums = float[kEights][4];
 
-__device__ inline uint32_t replace_bits(uint32_t word, uint32_t base) {
+template <class In>
+__device__ inline uint32_t replace_bits(uint32_t word) {
   uint32_t value;
-  asm("lop3.b32 %0, %1, 0x000f000f, %2, 0xea;"
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;"  // word & mask | base
       : "=r"(value)
-      : "r"(word), "r"(base));  // word & mask | base
+      : "r"(word), "n"(Base<In>::kMask), "r"(Base<In>::kBits));
   return value;
 }
 
@@ -84,51 +88,69 @@ __device__ inline uint32_t replace_bits(uint32_t word, uint32_t base) {
 template <class In>
 __device__ inline void expand_word(uint32_t (&values)[4], uint32_t word) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) values[i] = replace_bits(word >> i * 4, Base<In>::kBits);
+  for (int i = 0; i < 4; ++i) {
+    const int left = Base<In>::kPlace - i * 4;
+    values[i] = replace_bits<In>(left >= 0 ? word << left : word >> -left);
+  }
 }
 
-// Adds the sums of a group's products to a lane's, scaled. `of_a`: the sums of A's columns, of the lane's first row of A.
+// How a lane's products of a group are scaled, and what its values' base is corrected by.
 template <class Shape>
-__device__ inline void add_scaled(Sums<Shape::kEights>& sums,
-                                  const float (&part)[Shape::kEights * 4], uint32_t stage,
-                                  const float* of_a) {
-  using In = typename Shape::In;
-  const int lane = threadIdx.x % 32;
-  float scale[2];
-  float offset[2];
+struct Scales {
+  float scale[2];                  // of the lane's first row of B and of its second
+  float offset[2];                 // likewise, of A's sums
+  float2 columns[Shape::kEights];  // the sums of two rows' columns of A
+
+  // `scales` and `offsets`: where the strip's begin; `of_a`: the sums of A's columns, of the lane's first row of A.
+  __device__ void load(uint32_t scales, uint32_t offsets, uint32_t of_a) {
+    using In = typename Shape::In;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t at = stage + kScalesAt + (lane / 4 + i * 8) * 2;
-    scale[i] = load_shared<In>(at);
-    offset[i] = Shape::kHasOffsets
-                    ? load_shared<In>(at + kOffsetsAt - kScalesAt) - Base<In>::kValue * scale[i]
-                    : -(Base<In>::kValue + 8) * scale[i];
-  }
+    for (int i = 0; i < 2; ++i) {
+      const int at = (threadIdx.x % 32 / 4 + i * 8) * 2;
+      scale[i] = load_shared<In>(scales + at);
+      offset[i] = Shape::kHasOffsets ? load_shared<In>(offsets + at) - Base<In>::kValue * scale[i]
+                                     : -(Base<In>::kValue + 8) * scale[i];
+    }
 #pragma unroll
-  for (int eight = 0; eight < Shape::kEights; ++eight) {
-    const float2 columns = *reinterpret_cast<const float2*>(of_a + eight * 8);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[eight][i] +=
-          scale[i / 2] * part[eight * 4 + i] + offset[i / 2] * (i % 2 == 0 ? columns.x : columns.y);
+    for (int eight = 0; eight < Shape::kEights; ++eight) {
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(columns[eight].x), "=f"(columns[eight].y)
+                   : "r"(of_a + eight * 32));
     }
   }
-}
+  // Adds the sums of the group's products to a lane's.
+  __device__ void add(Sums<Shape::kEights>& sums, const float (&part)[Shape::kEights * 4]) const {
+#pragma unroll
+    for (int eight = 0; eight < Shape::kEights; ++eight) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& sum = sums[eight][i];
+        sum = fmaf(offset[i / 2], i % 2 == 0 ? columns[eight].x : columns[eight].y, sum);
+        sum = fmaf(scale[i / 2], part[eight * 4 + i], sum);
+      }
+    }
+  }
+};
 
 // Adds up 128 columns of 8 rows of A, by a warp. `operands_at`: where a lane's row of 8 columns begins, of each 32 columns.
 template <class In, class OperandsAt>
 __device__ inline void add_columns(float* to, OperandsAt operands_at) {
   constexpr uint32_t kOnes = Base<In>::kOnes;
-  float sums[2][4] = {};
+  constexpr int kLoads = kGroupColumns / 32;
+  float sums[kLoads][4] = {};  // apart, so that instructions need not wait for each other
+  uint32_t b[kLoads][4];
 #pragma unroll
-  for (int column = 0; column < kGroupColumns; column += 32) {
-    uint32_t b[4];
-    load_operands(b, operands_at(column));
-    multiply_pairs<In>(sums[0], kOnes, kOnes, kOnes, kOnes, b[0], b[1]);
-    multiply_pairs<In>(sums[1], kOnes, kOnes, kOnes, kOnes, b[2], b[3]);
+  for (int i = 0; i < kLoads; ++i) load_operands(b[i], operands_at(i * 32));
+#pragma unroll
+  for (int half = 0; half < 4; half += 2) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      multiply_pairs<In>(sums[i], kOnes, kOnes, kOnes, kOnes, b[i][half], b[i][half + 1]);
   }
   const int lane = threadIdx.x % 32;
-  if (lane < 4) store_pair(to + lane * 2, sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+  if (lane < 4)
+    store_pair(to + lane * 2, sums[0][0] + sums[1][0] + (sums[2][0] + sums[3][0]),
+               sums[0][1] + sums[1][1] + (sums[2][1] + sums[3][1]));
 }
 
 // What a warp loads: of its strips, one after the other, its groups of the block's part of K.
@@ -290,13 +312,13 @@ __device__ inline void advance(Stream<Shape>& stream, int stage) {
 // The kernels of one size, of each form: `multiply` with sizes `shape`.
 #define FIBSHIM_FOUR_BIT_KERNEL(shape, multiply, name, in, ...)                        \
   using name##_shape = fibshim::shape<in, false, __VA_ARGS__>;                         \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)           \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)              \
       name(const in* a, const void* b, const in* scales, in* c, int m, int n, int k) { \
     fibshim::multiply<name##_shape>(a, b, scales, nullptr, c, m, n, k);                \
   }
 #define FIBSHIM_FOUR_BIT_KERNEL_WITH_OFFSETS(shape, multiply, name, in, ...)                     \
   using name##_shape = fibshim::shape<in, true, __VA_ARGS__>;                                    \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)                     \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kThreads, 1)                        \
       name(const in* a, const void* b, const in* scales, const in* offsets, in* c, int m, int n, \
            int k) {                                                                              \
     fibshim::multiply<name##_shape>(a, b, scales, offsets, c, m, n, k);                          \

@@ -2,7 +2,7 @@
 //
 //   gemm_w4a16_m8_bf16, _pair_m16_bf16, ...   up to so many rows of A; weights are (q - 8) * scale
 //   gemm_w4a16_m8_offsets_bf16, ...           weights are q * scale + offset
-//   gemm_w4a16_six_m8_..., _four_quad_...     the same with another number of strips at a time
+//   gemm_w4a16_six_m8_bf16, ...               the same with another number of strips at a time
 //   gemm_w4a16_pair_m8_..., _quad_m8_...      the same by clusters of two or four blocks, each with a part of K
 //
 // and each with fp16 in place of bf16.
@@ -19,10 +19,10 @@ struct Product {
   using In = typename Shape::In;
 
   uint32_t ring;
-  uint32_t a;      // in shared memory
-  uint32_t pitch;  // bytes from one of its rows to the next
-  int last_row;    // of A
-  const float* sums_of_a;
+  uint32_t a;          // in shared memory
+  uint32_t pitch;      // bytes from one of its rows to the next
+  int last_row;        // of A
+  uint32_t sums_of_a;  // likewise
   int lane = threadIdx.x % 32;
 
   __device__ uint32_t operands_at(int eight, int column) const {
@@ -55,7 +55,10 @@ struct Product {
         }
       }
     }
-    add_scaled<Shape>(sums, part, from, sums_of_a + group * Shape::kRows + lane % 4 * 2);
+    Scales<Shape> scales;
+    scales.load(from + kScalesAt, from + kOffsetsAt,
+                sums_of_a + (group * Shape::kRows + lane % 4 * 2) * 4);
+    scales.add(sums, part);
   }
 };
 
@@ -109,7 +112,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
                                         at * 8);
   }
   __syncthreads();
-  const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1, sums_of_a};
+  const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1,
+                               shared_address(sums_of_a)};
   for (int i = warp; i < groups * Shape::kEights; i += Shape::kWarps) {
     const int group = i / Shape::kEights;
     const int eight = i % Shape::kEights;
@@ -163,6 +167,4 @@ FIBSHIM_KERNELS(gemm_w4a16_six_m8, 8, 24, 4, 1, 4)
 FIBSHIM_KERNELS(gemm_w4a16_pair_m8, 8, 16, 4, 2, 3)
 FIBSHIM_KERNELS(gemm_w4a16_quad_m8, 8, 16, 4, 4, 4)
 FIBSHIM_KERNELS(gemm_w4a16_pair_m16, 16, 16, 2, 2, 3)
-FIBSHIM_KERNELS(gemm_w4a16_six_pair_m16, 16, 12, 2, 2, 4)
 FIBSHIM_KERNELS(gemm_w4a16_quad_m16, 16, 12, 2, 4, 3)
-FIBSHIM_KERNELS(gemm_w4a16_four_quad_m16, 16, 8, 2, 4, 4)

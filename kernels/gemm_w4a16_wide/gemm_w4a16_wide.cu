@@ -1,36 +1,69 @@
 // C = A * B^T for up to 64 rows of A in bfloat16 or fp16 and weights B in 4 bits as vLLM's Machete prepacks them: B is read once.
 //
-//   gemm_w4a16_wide_m32_bf16, _m64_bf16       up to so many rows of A; weights are (q - 8) * scale
-//   gemm_w4a16_wide_m32_offsets_bf16, ...     weights are q * scale + offset
-//   gemm_w4a16_wide_four_m32_bf16, ...        the same with four warpgroups in place of three
+//   gemm_w4a16_wide_m16_bf16, _m32_bf16, _m64_bf16   up to so many rows of A; weights are (q - 8) * scale
+//   gemm_w4a16_wide_m16_offsets_bf16, ...            weights are q * scale + offset
+//   gemm_w4a16_wide_four_m16_bf16, ...               the same with four warpgroups that multiply in place of three
+//   gemm_w4a16_wide_quad_m16_bf16, _four_quad_...    the same by clusters of four blocks, each with a part of K
 //
 // and each with fp16 in place of bf16.
 //
-// How: four_bits.cuh. A warpgroup multiplies four strips of B, from registers, with 128 columns of A at a time, which stream through shared memory
-// in chunks of 512. The blocks of a cluster, which divide K among them, add up their sums.
+// How: four_bits.cuh. Groups of 128 columns stream through a ring in shared memory: a thread loads B, a warp A, and two warps add up A's columns. A
+// warpgroup multiplies four strips of B, from registers, with A, and scales a group's sums while it multiplies the next one.
 #include "four_bits.cuh"
 
 namespace fibshim {
 namespace {
 
-constexpr int kChunkGroups = 4;
-constexpr int kChunkColumns = kChunkGroups * kGroupColumns;
-constexpr int kChunkVectors = kChunkColumns / 8;  // of 16 bytes
-constexpr int kTileRowBytes = 128;                // 64 columns of A
+constexpr int kWarpsOfGroup = 4;
+constexpr int kSumming = 2;         // warps that add up A's columns
+constexpr int kTileRowBytes = 128;  // 64 columns of A
 
+// The sizes of a kernel: as many rows of A at most, so many warpgroups that multiply. It must be launched with kBytes of shared memory
+// (config/shared/gemm_w4a16/wide_rows.table).
 template <class InType, bool has_offsets, int rows, int warpgroups, int cluster, int stages>
-struct Shape : FourBitShape<InType, has_offsets, rows, warpgroups * 4, 1, cluster, stages> {
+struct Shape
+    : FourBitShape<InType, has_offsets, rows, warpgroups * kWarpsOfGroup, 1, cluster, stages> {
+  static constexpr int kMultipliers = warpgroups * kWarpsOfGroup;
+  static constexpr int kThreads = (kMultipliers + kWarpsOfGroup) * 32;
+  // Registers of a thread that multiplies, and of one that does not: together no more than all have at the start.
+  static constexpr int kRegisters = warpgroups == 3 ? 144 : 104;
+  static constexpr int kFewRegisters = warpgroups == 3 ? 72 : 64;
+  static_assert(kRegisters * warpgroups + kFewRegisters <=
+                65536 / kThreads / 8 * 8 * (warpgroups + 1));
+  // Whether the next group overlaps with the sums of the one before: if there are registers for both.
+  static constexpr bool kOverlaps = rows * warpgroups < 128;
+  static constexpr int kHalves = rows == 64 && warpgroups == 4 ? 1 : 2;  // whose values are held
+  // A stage has two tiles of A, which begin at a multiple of 1024 bytes, as the instructions' layout of A asks; the strips' words of 64 columns and of
+  // the next 64, their scales and offsets, the sums of A's columns, and barriers.
   static constexpr int kTileBytes = rows * kTileRowBytes;
-  static constexpr int kChunkBytes = kChunkColumns / kBlockColumns * kTileBytes;
-  // Behind the ring, at a multiple of 1024 bytes, as the instructions' layout of A asks.
-  static constexpr int kChunksAt = (warpgroups * 4 * stages * kStageBytes + 1023) / 1024 * 1024;
-  static constexpr int kSumsOfA = kChunksAt + 2 * kChunkBytes;
-  static constexpr int kBarriers = kSumsOfA + kChunkGroups * rows * 4;
-  static constexpr int kBytes =
-      kBarriers + 16;  // of shared memory (config/shared/gemm_w4a16/wide_rows.table)
+  static constexpr int kWordBytes = kMultipliers * kStripBytes;
+  static constexpr int kScaleBytes = kMultipliers * kStripRows * 2;
+  static constexpr int kWords = 2 * kTileBytes;
+  static constexpr int kScales = kWords + 2 * kWordBytes;
+  static constexpr int kOffsets = kScales + kScaleBytes;
+  static constexpr int kSumsOfA = kOffsets + kScaleBytes;
+  static constexpr int kFull = kSumsOfA + rows * 4;
+  static constexpr int kSummed = kFull + 8;  // A's columns, once it is full
+  static constexpr int kEmpty = kFull + 16;
+  static constexpr int kStage = (kFull + 24 + 1023) / 1024 * 1024;
+  static constexpr int kBytes = stages * kStage;
+  // A warp that adds up A's columns must meet each phase of its stages' barriers: a wait for another phase than the next one would not wait.
+  static_assert(stages % kSumming == 0);
   // Sums take the place of what was multiplied.
-  static_assert(warpgroups * 4 * rows * kSumPitch * 4 <= kSumsOfA);
-  static_assert(cluster > 1 && kBytes <= 227 * 1024);
+  static_assert(kMultipliers * rows * kSumPitch * 4 <= kBytes && kBytes <= 227 * 1024);
+};
+
+// A stage of the ring in shared memory, and the parity of its barriers' phase.
+template <class Shape>
+struct Position {
+  uint32_t begin;
+  uint32_t at;
+  int parity = 0;
+  __device__ explicit Position(uint32_t ring) : begin(ring), at(ring) {}
+  __device__ void advance() {
+    at += Shape::kStage;
+    if (at == begin + Shape::kBytes) at = begin, parity ^= 1;
+  }
 };
 
 // Returns where 16 bytes of a row of A are in a tile: the instructions' layout in lines of 128 bytes.
@@ -38,10 +71,32 @@ __device__ inline uint32_t in_tile(int row, int sixteen) {
   return row * kTileRowBytes + (sixteen ^ row % 8) * 16;
 }
 
-// Returns the descriptor of an operand in shared memory.
-__device__ inline uint64_t operand_at(uint32_t shared) {
-  constexpr uint64_t kEightRows = 8 * kTileRowBytes / 16;
-  return uint64_t{1} << 62 | kEightRows << 32 | uint64_t{1} << 16 | shared / 16;
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ inline void wait(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tagain:\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra again;\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Copies bytes, a multiple of 16, and lets the barrier know.
+__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// Returns the descriptor of an operand in shared memory, given the lower half of its first one's.
+__device__ inline uint64_t operand(uint32_t lower) {
+  constexpr uint32_t kEightRows = 8 * kTileRowBytes / 16;
+  return uint64_t{1u << 30 | kEightRows} << 32 | lower;
 }
 
 // Chooses one of the following by its type.
@@ -60,12 +115,15 @@ struct Of {};
 #define FIBSHIM_8(i)                                                                          \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FIBSHIM_LIST_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FIBSHIM_LIST_16 FIBSHIM_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define FIBSHIM_LIST_32                                                           \
   FIBSHIM_LIST_16                                                                 \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, " \
   "%31"
 #define FIBSHIM_MULTIPLY_OF(type, kind)                                                       \
+  FIBSHIM_MULTIPLY(type, 16, kind, FIBSHIM_LIST_8, "%8", "%9", "%10", "%11", "%12", "%13",    \
+                   FIBSHIM_8(0))                                                              \
   FIBSHIM_MULTIPLY(type, 32, kind, FIBSHIM_LIST_16, "%16", "%17", "%18", "%19", "%20", "%21", \
                    FIBSHIM_8(0), FIBSHIM_8(8))                                                \
   FIBSHIM_MULTIPLY(type, 64, kind, FIBSHIM_LIST_32, "%32", "%33", "%34", "%35", "%36", "%37", \
@@ -80,125 +138,331 @@ __device__ inline void fence_sums(float (&sums)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// Multiplies a group of a warpgroup's strips. `a`: of the group's first 64 columns of A.
+// What a block does: passes over its part of K, each with some of its strips, which is one if the block is in a cluster. Blocks start at
+// different groups, so that they do not all read the same piece of A at once.
 template <class Shape>
-__device__ inline void multiply_group(float (&part)[Shape::kRows / 2], uint32_t stage, uint64_t a) {
-  using In = typename Shape::In;
-  const uint32_t words_at = stage + threadIdx.x % 32 * 16;
-  fence_sums(part);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t words[4];
-    load_words(words, words_at + half * kStripBytes);
-    uint32_t values[4][4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) expand_word<In>(values[i], words[i]);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    const uint64_t at = a + half * (Shape::kTileBytes / 16);
-    if (half == 0) {
-      multiply_tile<false>(Of<In>{}, part, values[0], at);
-    } else {
-      multiply_tile<true>(Of<In>{}, part, values[0], at);
+struct Work : Part<Shape> {
+  int passes;
+  int first_group;
+
+  __device__ Work(int m, int n, int k)
+      : Part<Shape>(m, n, k),
+        passes((this->strips + Shape::kMultipliers - 1) / Shape::kMultipliers),
+        first_group(static_cast<int>(int64_t{this->groups} * (blockIdx.x / Shape::kCluster) *
+                                     Shape::kCluster / gridDim.x)) {}
+
+  __device__ int begin_of(int pass) const { return this->strips * pass / passes; }
+  __device__ int strips_of(int pass) const { return begin_of(pass + 1) - begin_of(pass); }
+  // Calls `act` with each pass and each group of it.
+  template <class Act>
+  __device__ void for_each(Act act) const {
+    for (int pass = 0; pass < passes; ++pass) {
+      int group = first_group;
+      for (int i = 0; i < this->groups; ++i) {
+        act(pass, group);
+        if (++group == this->groups) group = 0;
+      }
     }
-#pragma unroll
-    for (int i = 1; i < 4; ++i) multiply_tile<true>(Of<In>{}, part, values[i], at + i * 2);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   }
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  fence_sums(part);
+};
+
+// One thread loads what is multiplied of B. Weights need not wait for the kernel before ("reads_before_wait").
+template <class Shape>
+__device__ void load_b(const Work<Shape>& work, uint32_t ring, const char* b,
+                       const typename Shape::In* scales, const typename Shape::In* offsets) {
+  const int64_t n = work.n;
+  const int64_t before = int64_t{work.rank} * work.groups;  // groups of the blocks before
+  Position<Shape> to(ring);
+  work.for_each([&](int pass, int group) {
+    const int strips = work.strips_of(pass);
+    const int64_t strip = work.first + work.begin_of(pass);
+    const uint32_t full = to.at + Shape::kFull;
+    wait(to.at + Shape::kEmpty, to.parity ^ 1);
+    expect_bytes(full, strips * (2 * kStripBytes + (Shape::kHasOffsets ? 4 : 2) * kStripRows));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t block = (before + group) * 2 + half;
+      copy_bytes(to.at + Shape::kWords + half * Shape::kWordBytes,
+                 b + block * n * (kBlockColumns / 2) + strip * kStripBytes, strips * kStripBytes,
+                 full);
+    }
+    const int64_t row = (before + group) * n + strip * kStripRows;
+    copy_bytes(to.at + Shape::kScales, scales + row, strips * kStripRows * 2, full);
+    if constexpr (Shape::kHasOffsets)
+      copy_bytes(to.at + Shape::kOffsets, offsets + row, strips * kStripRows * 2, full);
+    to.advance();
+  });
+}
+
+// A warp loads A: a lane 16 bytes of every fourth row.
+template <class Shape>
+__device__ void load_a(const Work<Shape>& work, uint32_t ring, const typename Shape::In* a, int k) {
+  const int lane = threadIdx.x % 32;
+  const int row = lane / 8;
+  a += int64_t{work.rank} * work.columns + int64_t{row} * k + lane % 8 * 8;
+  const uint32_t in[2] = {in_tile(row, lane % 8), in_tile(row + 4, lane % 8)};
+  Position<Shape> to(ring);
+  wait_for_kernel_before();
+  work.for_each([&](int, int group) {
+    wait(to.at + Shape::kEmpty, to.parity ^ 1);
+    const typename Shape::In* from = a + group * kGroupColumns;
+#pragma unroll
+    for (int i = 0; i < Shape::kRows / 4; ++i) {
+      if (row + i * 4 < work.rows) {
+        const uint32_t tile = to.at + in[i % 2] + i / 2 * 8 * kTileRowBytes;
+        copy_16_bytes(tile, from);
+        copy_16_bytes(tile + Shape::kTileBytes, from + kBlockColumns);
+      }
+      from += int64_t{k} * 4;
+    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(to.at + Shape::kFull)
+                 : "memory");
+    to.advance();
+  });
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Warp `number` of those that add up A's columns, which take turns.
+template <class Shape>
+__device__ void sum_columns(const Work<Shape>& work, uint32_t ring, char* shared, int number) {
+  const int lane = threadIdx.x % 32;
+  Position<Shape> from(ring);
+  if (number != 0) from.advance();
+  for (int i = number; i < work.groups * work.passes; i += kSumming) {
+    float* const sums = reinterpret_cast<float*>(shared + (from.at - ring) + Shape::kSumsOfA);
+    wait(from.at + Shape::kFull, from.parity);
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; row += 8) {
+      add_columns<typename Shape::In>(sums + row, [&](int column) {
+        return from.at + column / kBlockColumns * Shape::kTileBytes +
+               in_tile(row + lane % 8, column % kBlockColumns / 8 + lane / 8);
+      });
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    arrive(from.at + Shape::kSummed);
+    from.advance();
+    from.advance();
+  }
+}
+
+// A warp's work: its strip of each pass.
+template <class Shape>
+struct Multiplier {
+  using In = typename Shape::In;
+  using Parts = float[Shape::kRows / 2];
+  using Words = uint32_t[4];
+
+  Position<Shape> next;  // the group loaded next
+  int left;              // groups to load
+  Words words[2];        // of the group begun next, 64 columns each
+  uint32_t words_of;     // that group's stage
+  int warp = threadIdx.x / 32;
+  int lane = threadIdx.x % 32;
+
+  __device__ Multiplier(uint32_t ring, int groups) : next(ring), left(groups) { load(); }
+  __device__ void load() {
+    if (left-- <= 0) return;
+    wait(next.at + Shape::kSummed, next.parity);
+    words_of = next.at;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      load_words(words[half],
+                 words_of + Shape::kWords + half * Shape::kWordBytes + threadIdx.x * 16);
+    }
+    next.advance();
+  }
+  // Begins to multiply a group: two groups of instructions. Those begun for the group before are done afterwards. Returns the stage.
+  template <class Between>
+  __device__ uint32_t begin(Parts& part, Between between) {
+    const uint32_t stage = words_of;
+    const uint32_t a = __shfl_sync(~0u, 1 << 16 | stage / 16, 0);
+    fence_sums(part);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // The half whose registers these values take must be done: the one before the last, or the last.
+      asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Shape::kHalves - 1) : "memory");
+      uint32_t values[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        expand_word<In>(values[i], words[half][i]);
+#pragma unroll
+        for (uint32_t& value : values[i]) asm volatile("" : "+r"(value));
+      }
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      const uint32_t at = a + half * (Shape::kTileBytes / 16);
+      if (half == 0) {
+        multiply_tile<false>(Of<In>{}, part, values[0], operand(at));
+      } else {
+        multiply_tile<true>(Of<In>{}, part, values[0], operand(at));
+      }
+#pragma unroll
+      for (int i = 1; i < 4; ++i)
+        multiply_tile<true>(Of<In>{}, part, values[i], operand(at + i * 2));
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      if (half == 0) between();
+    }
+    return stage;
+  }
+  __device__ void load_scales(Scales<Shape>& scales, uint32_t stage) const {
+    const uint32_t of_strip = stage + warp * kStripRows * 2;
+    scales.load(of_strip + Shape::kScales, of_strip + Shape::kOffsets,
+                stage + Shape::kSumsOfA + lane % 4 * 8);
+  }
+  // Adds a group's sums, whose instructions are done, and gives its stage back.
+  __device__ void add(Sums<Shape::kEights>& sums, Parts& part, const Scales<Shape>& scales,
+                      uint32_t stage) {
+    fence_sums(part);
+    scales.add(sums, part);
+    fence_sums(reinterpret_cast<float(&)[Shape::kEights * 4]>(sums));
+    __syncwarp();
+    if (lane == 0) arrive(stage + Shape::kEmpty);
+  }
+  // Multiplies all groups of a pass.
+  __device__ void multiply(Sums<Shape::kEights>& sums, int groups) {
+    const auto wait_for_all = [] { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); };
+    Scales<Shape> scales;
+    if constexpr (Shape::kOverlaps) {
+      Parts even, odd;
+      uint32_t of_even, of_odd;
+      // Begins a group and adds the one before.
+      const auto step = [&](Parts& part, uint32_t& stage, Parts& before, uint32_t stage_before) {
+        stage = begin(part, [&] { load_scales(scales, stage_before); });
+        load();
+        add(sums, before, scales, stage_before);
+      };
+      const auto finish = [&](Parts& part, uint32_t stage) {
+        load_scales(scales, stage);
+        wait_for_all();
+        add(sums, part, scales, stage);
+      };
+      of_even = begin(even, [] {});
+      load();
+      int group = 1;
+      for (; group + 1 < groups; group += 2) {
+        step(odd, of_odd, even, of_even);
+        step(even, of_even, odd, of_odd);
+      }
+      if (group < groups) {
+        step(odd, of_odd, even, of_even);
+        finish(odd, of_odd);
+      } else {
+        finish(even, of_even);
+      }
+    } else {
+      for (int group = 0; group < groups; ++group) {
+        Parts part;
+        const uint32_t stage = begin(part, [] {});
+        load();
+        wait_for_all();
+        load_scales(scales, stage);
+        add(sums, part, scales, stage);
+      }
+    }
+  }
+};
+
+__device__ inline uint32_t transpose(uint32_t value) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(value));
+  return transposed;
+}
+
+template <class In>
+__device__ inline uint32_t to_pair(float x, float y) {
+  alignas(4) In pair[2];
+  store_pair(pair, x, y);
+  uint32_t bits;
+  memcpy(&bits, pair, sizeof bits);
+  return bits;
+}
+
+// Stores a strip's sums as C's.
+template <class Shape>
+__device__ inline void store_strip(typename Shape::In* c, const Sums<Shape::kEights>& sums,
+                                   int64_t n, int rows) {
+  const int lane = threadIdx.x % 32;
+  const int row = lane / 4;
+  c += int64_t{row} * n + lane % 4 * 2;
+#pragma unroll
+  for (int eight = 0; eight < Shape::kEights; ++eight) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair =
+          transpose(to_pair<typename Shape::In>(sums[eight][half * 2], sums[eight][half * 2 + 1]));
+      if (eight * 8 + row < rows) *reinterpret_cast<uint32_t*>(c + half * 8) = pair;
+    }
+    c += n * 8;
+  }
 }
 
 template <class Shape>
 __device__ void multiply_rows(const typename Shape::In* a, const void* b,
                               const typename Shape::In* scales, const typename Shape::In* offsets,
                               typename Shape::In* out, int m, int n, int k) {
-  using In = typename Shape::In;
-  constexpr int kThreads = Shape::kWarps * 32;
   extern __shared__ __align__(1024) char shared[];
-  const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const Part<Shape> part(m, n, k);
-  const uint32_t chunks_at = shared_address(shared) + Shape::kChunksAt;
-  float* const sums_of_a = reinterpret_cast<float*>(shared + Shape::kSumsOfA);
-  const uint32_t barriers = shared_address(shared) + Shape::kBarriers;
-
-  const uint32_t ring = shared_address(shared) + warp * Shape::kStages * kStageBytes;
-  auto stream = part.stream(b, scales, offsets, warp, 0, ring);
-  // Weights need not wait for the kernel before ("reads_before_wait").
-#pragma unroll
-  for (int stage = 0; stage < Shape::kStages - 1; ++stage) stream.load(stage);
-  if (threadIdx.x == 0) {
-    make_barrier(barriers, kThreads);
-    make_barrier(barriers + 8, kThreads);
+  const Work<Shape> work(m, n, k);
+  const uint32_t ring = shared_address(shared);
+  if (threadIdx.x < Shape::kStages) {
+    const uint32_t stage = ring + threadIdx.x * Shape::kStage;
+    make_barrier(stage + Shape::kFull, 1 + 32);
+    make_barrier(stage + Shape::kSummed, 32);
+    make_barrier(stage + Shape::kEmpty, Shape::kMultipliers);
     publish_barriers();
   }
   __syncthreads();
-  wait_for_kernel_before();
-
-  const auto copy_chunk = [&](int chunk) {
-    const uint32_t to = chunks_at + chunk % 2 * Shape::kChunkBytes;
-    const int vectors = min(kChunkColumns, part.columns - chunk * kChunkColumns) / 8;
-    const In* const from = a + part.rank * part.columns + chunk * kChunkColumns;
-    for (int i = threadIdx.x; i < part.rows * kChunkVectors; i += kThreads) {
-      const int row = i / kChunkVectors;
-      const int vector = i % kChunkVectors;
-      if (vector >= vectors) continue;
-      copy_16_bytes(to + vector / 8 * Shape::kTileBytes + in_tile(row, vector % 8),
-                    from + int64_t{row} * k + vector * 8);
+  if (warp >= Shape::kMultipliers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kFewRegisters));
+    const int role = warp - Shape::kMultipliers;
+    if (role == 0) {
+      if (threadIdx.x % 32 == 0) load_b(work, ring, static_cast<const char*>(b), scales, offsets);
+    } else if (role == 1) {
+      load_a(work, ring, a, k);
+    } else {
+      sum_columns(work, ring, shared, role - 2);
     }
-    asm volatile(
-        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barriers + chunk % 2 * 8)
-        : "memory");
-  };
-  copy_chunk(0);
-
-  const int chunks = (part.groups + kChunkGroups - 1) / kChunkGroups;
-  Sums<Shape::kEights> sums = {};
-  int stage = 0;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    wait_for_bytes(barriers + chunk % 2 * 8, chunk / 2 % 2);
-    __syncthreads();  // all have read the chunk before
-    if (chunk + 1 < chunks) copy_chunk(chunk + 1);
-    const uint32_t chunk_at = chunks_at + chunk % 2 * Shape::kChunkBytes;
-    const int groups = min(kChunkGroups, part.groups - chunk * kChunkGroups);
-    for (int i = warp; i < groups * Shape::kEights; i += Shape::kWarps) {
-      const int group = i / Shape::kEights;
-      const int eight = i % Shape::kEights;
-      const uint32_t at = chunk_at + group * 2 * Shape::kTileBytes;
-      add_columns<In>(sums_of_a + group * Shape::kRows + eight * 8, [&](int column) {
-        return at + column / kBlockColumns * Shape::kTileBytes +
-               in_tile(eight * 8 + lane % 8, column % kBlockColumns / 8 + lane / 8);
-      });
-    }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    for (int group = 0; group < groups; ++group) {
-      advance(stream, stage);
-      float products[Shape::kRows / 2];
-      multiply_group<Shape>(products, ring + stage * kStageBytes,
-                            operand_at(chunk_at + group * 2 * Shape::kTileBytes));
-      add_scaled<Shape>(sums, products, ring + stage * kStageBytes,
-                        sums_of_a + group * Shape::kRows + lane % 4 * 2);
-      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-    }
+    return;
   }
-
-  __syncthreads();  // what was multiplied makes place for sums
-  float* const sums_of_strips = reinterpret_cast<float*>(shared);
-  if (warp < part.strips)
-    store_sums<Shape::kEights>(sums_of_strips + warp * Shape::kSums, sums, lane);
-  part.add_blocks(out, sums_of_strips);
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Shape::kRegisters));
+  Multiplier<Shape> multiplier(ring, work.groups * work.passes);
+  if constexpr (Shape::kCluster == 1) {
+    wait_for_kernel_before();
+    for (int pass = 0; pass < work.passes; ++pass) {
+      Sums<Shape::kEights> sums = {};
+      multiplier.multiply(sums, work.groups);
+      const int strip = work.begin_of(pass) + warp;
+      if (strip < work.begin_of(pass + 1))
+        store_strip<Shape>(out + int64_t{work.first + strip} * kStripRows, sums, n, work.rows);
+    }
+  } else {
+    Sums<Shape::kEights> sums = {};
+    multiplier.multiply(sums, work.groups);
+    wait_for_kernel_before();
+    // All have read what was multiplied, which makes place for sums.
+    asm volatile("bar.sync 1, %0;" ::"n"(Shape::kMultipliers * 32) : "memory");
+    float* const sums_of_strips = reinterpret_cast<float*>(shared);
+    if (warp < work.strips)
+      store_sums<Shape::kEights>(sums_of_strips + warp * Shape::kSums, sums, threadIdx.x % 32);
+    work.add_blocks(out, sums_of_strips);
+  }
 }
 
 }  // namespace
 }  // namespace fibshim
 
-// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster has at most as many strips
-// as a block has warps.
+// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster of four has at most as many
+// strips as a block has warps that multiply.
 #define FIBSHIM_KERNELS(name, ...) FIBSHIM_FOUR_BIT_KERNELS(Shape, multiply_rows, name, __VA_ARGS__)
 
-//                                       rows, warpgroups, cluster, stages
-FIBSHIM_KERNELS(gemm_w4a16_wide_m32, 32, 3, 4, 5)
-FIBSHIM_KERNELS(gemm_w4a16_wide_four_m32, 32, 4, 4, 5)
-FIBSHIM_KERNELS(gemm_w4a16_wide_m64, 64, 3, 4, 5)
-FIBSHIM_KERNELS(gemm_w4a16_wide_four_m64, 64, 4, 4, 5)
+//                                             rows, warpgroups, cluster, stages
+FIBSHIM_KERNELS(gemm_w4a16_wide_m16, 16, 3, 1, 12)
+FIBSHIM_KERNELS(gemm_w4a16_wide_four_m16, 16, 4, 1, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m16, 16, 3, 4, 12)
+FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m16, 16, 4, 4, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_m32, 32, 3, 1, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_four_m32, 32, 4, 1, 8)
+FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m32, 32, 3, 4, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m32, 32, 4, 4, 8)
+FIBSHIM_KERNELS(gemm_w4a16_wide_m64, 64, 3, 1, 6)
+FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m64, 64, 3, 4, 6)
+FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m64, 64, 4, 4, 6)

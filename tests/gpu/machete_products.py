@@ -5,12 +5,13 @@
 
 LIBRARY: the file with vLLM's kernels, of a wheel's vllm/. FORM: bf16 and fp16 for weights (q - 8) * scale, offsets_bf16 and offsets_fp16 for q * scale +
 offset. In replayed graphs that read more weights than L2 holds; ours may begin before the kernel before it has ended, as in graphs under the shim.
-Compared are the mean errors from float64. --kernels: all kernels of kernels/gemm_w4a16 and gemm_w4a16_wide that can serve a product, with their numbers of
+Compared are the errors from float64, in the mean and at most. --kernels: all kernels of kernels/gemm_w4a16 and gemm_w4a16_wide that can serve a product, with their numbers of
 blocks; what the tables of rows in config/shared/gemm_w4a16 are made from.
 """
 import argparse
 import ctypes
 import itertools
+import math
 import pathlib
 import sys
 
@@ -67,12 +68,14 @@ class Weights:
 
 
 class Product:
-    """M rows of A, and weights by turns."""
+    """M rows of A, half of them not about 0, and weights by turns. A row that is not C's lies behind it."""
 
     def __init__(self, weights, m):
         self.weights, self.m, self.turn = weights, m, itertools.cycle(weights.turns)
         self.a = torch.randn(m, weights.k, device="cuda").to(weights.dtype)
-        self.c = torch.empty(m, weights.n, device="cuda", dtype=weights.dtype)
+        self.a[: m // 2] += 1
+        self.whole = torch.empty(m + 1, weights.n, device="cuda", dtype=weights.dtype)
+        self.c = self.whole[:m]
         self.exact = weights.product(self.a)
 
     def machete(self, weight):
@@ -91,8 +94,10 @@ class Product:
 
     def error(self, run):
         """Of the first weights: in the mean, and at most."""
-        self.c.fill_(float("nan"))
+        self.whole.fill_(float("nan"))
         found = (run(self.weights.turns[0]).double() - self.exact).abs()
+        if not self.whole[self.m].isnan().all():
+            return math.inf, math.inf
         return found.mean().item(), found.max().item()
 
     def us(self, run):
@@ -104,6 +109,9 @@ class Kernel:
 
     def __init__(self, name, rows, warps, splits, cluster, stages):
         self.name, self.rows, self.warps, self.cluster, self.stages = name, rows, warps, cluster, stages
+
+    def threads(self):
+        return self.warps * 32
 
     def can_serve(self, k):
         return k % (GROUP * self.cluster) == 0
@@ -121,16 +129,20 @@ class Kernel:
 
 
 class WideKernel(Kernel):
-    """One of kernels/gemm_w4a16_wide, whose warps have a strip each."""
+    """One of kernels/gemm_w4a16_wide, whose warps that multiply have a strip each."""
 
     def __init__(self, name, rows, warpgroups, cluster, stages):
         super().__init__(name, rows, warpgroups * 4, 1, cluster, stages)
 
+    def threads(self):
+        return (self.warps + 4) * 32
+
     def clusters(self, n):
-        return [count for count in super().clusters(n) if -(-(n // 16) // count) <= self.warps]
+        return [count for count in super().clusters(n) if self.cluster == 1 or -(-(n // 16) // count) <= self.warps]
 
     def shared_mem(self, n, k, clusters):
-        return -(-self.warps * self.stages * 1088 // 1024) * 1024 + 2 * self.rows * 1024 + 4 * self.rows * 4 + 16
+        stage = 2 * self.rows * 128 + 2 * self.warps * 512 + 2 * self.warps * 32 + self.rows * 4 + 24
+        return self.stages * -(-stage // 1024) * 1024
 
 
 def family_of(kernel):
@@ -147,12 +159,13 @@ def candidates(product, known):
         for clusters in kernel.clusters(of.n):
             shared_mem, blocks = kernel.shared_mem(of.n, of.k, clusters), clusters * kernel.cluster
             if shared_mem <= MOST_SHARED_MEM:
-                yield f"{kernel.name.removeprefix('gemm_w4a16_')} {blocks} {shared_mem}", (f"{kernel.name}_{of.form}", blocks, kernel.warps * 32,
+                yield f"{kernel.name.removeprefix('gemm_w4a16_')} {blocks} {shared_mem}", (f"{kernel.name}_{of.form}", blocks, kernel.threads(),
                                                                                            kernel.cluster, shared_mem)
 
 
 def is_near(ours, theirs):
-    return ours[0] <= 1.01 * theirs[0]  # not so where it is no number
+    """In the mean, and at most, where one element decides; not so where it is no number."""
+    return ours[0] <= 1.01 * theirs[0] and ours[1] <= 1.5 * theirs[1]
 
 
 def main():
@@ -198,7 +211,7 @@ def main():
                 continue
             launch = launch_of(solution)
             run = product.ours(modules[family_of(launch[0])], *launch)
-            ours, us = product.error(run), product.us(run)
+            us, ours = product.us(run), product.error(run)  # which tells as well whether replays left the kernel as it was
             told = [f"{one[0]:.4g} in the mean, {one[1]:.4g} at most" for one in (ours, theirs)]
             report.check(f"{name}, {m} rows: {us:.2f} us, Machete's {before:.2f}",
                          [] if is_near(ours, theirs) else [f"{told[0]} from float64, Machete's {told[1]}"])
