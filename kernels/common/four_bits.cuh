@@ -4,9 +4,8 @@
 // strip each lane has 16 bytes, which are its part of four operands of the tensor cores' instructions (16 rows by 16 columns). Of the eight
 // values of a word, the pair i is in bits 4 i and 4 i + 16.
 //
-// A warp streams groups of 16 rows by 128 columns through its own part of shared memory, each lane what it multiplies itself. The four bits become
-// part of a number from 128 on (fp16: 16), and the group's sums are corrected by the sum of A's columns. So a scale is applied once
-// for 128 products, in fp32.
+// The four bits become part of a number from 128 on (fp16: 16), and the sums of 128 columns are corrected by those of A's columns. So a scale is
+// applied once for 128 products, in fp32.
 #pragma once
 
 #include "product.cuh"
@@ -17,9 +16,6 @@ constexpr int kStripRows = 16;      // of B
 constexpr int kGroupColumns = 128;  // of K, that share a scale
 constexpr int kBlockColumns = 64;   // of K, in a block of B
 constexpr int kStripBytes = kStripRows * kBlockColumns / 2;
-constexpr int kScalesAt = kGroupColumns / kBlockColumns * kStripBytes;  // in a stage
-constexpr int kOffsetsAt = kScalesAt + kStripRows * 2;
-constexpr int kStageBytes = kOffsetsAt + kStripRows * 2;
 constexpr int kSumPitch = kStripRows + 4;  // floats, so that a warp's stores go to different banks
 
 // A kernel's sizes.
@@ -153,59 +149,6 @@ __device__ inline void add_columns(float* to, OperandsAt operands_at) {
                sums[0][1] + sums[1][1] + (sums[2][1] + sums[3][1]));
 }
 
-// What a warp loads: of its strips, one after the other, its groups of the block's part of K.
-template <class Shape>
-class Stream {
- public:
-  using In = typename Shape::In;
-  // The strip is the warp's first, of all of B.
-  __device__ Stream(const char* weights, const In* scales, const In* offsets, int strip, int split,
-                    int strips, int groups, int n, uint32_t ring)
-      : lane_(threadIdx.x % 32),
-        ring_(ring + lane_ * 16),
-        step_of_blocks_(int64_t{n} * kBlockColumns / 2),
-        step_of_scales_(int64_t{n} * 2 * Shape::kSplits),
-        own_((groups - split + Shape::kSplits - 1) / Shape::kSplits),
-        left_(own_),
-        strips_(own_ > 0 ? strips : 0) {
-    asm volatile("" : "+r"(lane_), "+r"(ring_));  // else they are computed again for each group
-    from_ = weights + split * 2 * step_of_blocks_ + int64_t{strip} * kStripBytes + lane_ * 16;
-    const In* const of_rows =
-        (lane_ < 2 ? scales : offsets) + int64_t{split} * n + strip * kStripRows + lane_ % 2 * 8;
-    of_rows_ = reinterpret_cast<const char*>(of_rows);
-  }
-
-  // Starts to load the next group, if there is one, and commits one group of copies in any case.
-  __device__ void load(int stage) {
-    if (strips_ > 0) {
-      const uint32_t to = ring_ + stage * kStageBytes;
-      copy_16_bytes(to, from_);
-      copy_16_bytes(to + kStripBytes, from_ + step_of_blocks_);
-      if (lane_ < (Shape::kHasOffsets ? 4 : 2)) copy_16_bytes(to + kScalesAt, of_rows_);
-      from_ += step_of_blocks_ * 2 * Shape::kSplits;
-      of_rows_ += step_of_scales_;
-      if (--left_ == 0) {
-        left_ = own_;
-        --strips_;
-        from_ += Shape::kStrips * kStripBytes - own_ * step_of_blocks_ * 2 * Shape::kSplits;
-        of_rows_ += Shape::kStrips * kStripRows * 2 - own_ * step_of_scales_;
-      }
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-  }
-
- private:
-  int lane_;
-  uint32_t ring_;
-  int64_t step_of_blocks_;  // bytes, to the next 64 columns
-  int64_t step_of_scales_;  // bytes, to the warp's next group
-  int own_;                 // groups of a strip
-  int left_;                // of these
-  int strips_;              // that are left
-  const char* from_;
-  const char* of_rows_;
-};
-
 // Stores a lane's sums, [rows of A][kSumPitch].
 template <int kEights>
 __device__ inline void store_sums(float* to, const Sums<kEights>& sums, int lane) {
@@ -251,27 +194,12 @@ struct Part {
     first = static_cast<int>(int64_t{all} * share / shares);
     strips = static_cast<int>(int64_t{all} * (share + 1) / shares) - first;
   }
-  // Of a warp: its first strip of the block's, and which of the groups are its own.
-  template <class In>
-  __device__ Stream<Shape> stream(const void* b, const In* scales, const In* offsets, int strip,
-                                  int split, uint32_t ring) const {
-    const int64_t scales_before = int64_t{rank} * groups * n;
-    return {static_cast<const char*>(b) + int64_t{rank} * columns * n / 2,
-            scales + scales_before,
-            Shape::kHasOffsets ? offsets + scales_before : scales,
-            first + strip,
-            split,
-            (strips - strip + Shape::kStrips - 1) / Shape::kStrips,
-            groups,
-            n,
-            ring};
-  }
   // Stores a pair of a strip's row.
   template <class In>
   __device__ void store(In* out, int strip, int row, int pair, float2 sum) const {
     store_pair(out + int64_t{row} * n + (first + strip) * kStripRows + pair * 2, sum.x, sum.y);
   }
-  // Adds up what the cluster's blocks have stored of their strips, each its share of the strips.
+  // Adds up what the cluster's blocks have stored of their strips, each its share of the strips. Called by the kWarps warps only.
   template <class In>
   __device__ void add_blocks(In* out, float* sums) const {
     constexpr int kPairs = kStripRows / 2;
@@ -298,14 +226,6 @@ struct Part {
     wait_for_cluster();
   }
 };
-
-// Waits for a stage and starts to load the one that is as many stages later.
-template <class Shape>
-__device__ inline void advance(Stream<Shape>& stream, int stage) {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
-  __syncwarp();  // other lanes' copies are there, and all have read the stage loaded next
-  stream.load(stage == 0 ? Shape::kStages - 1 : stage - 1);
-}
 
 }  // namespace fibshim
 

@@ -1,5 +1,4 @@
-// Shared by the matrix products: copies into shared memory, barriers that count their bytes, pairs
-// of sums.
+// Shared by the matrix products: copies into shared memory, barriers that count their bytes, sums.
 #pragma once
 
 #include <type_traits>
@@ -41,6 +40,23 @@ __device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
       : "memory");
 }
 
+__device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives as soon as all copies are done that this thread has begun.
+__device__ inline void arrive_when_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+// Waits for arrivals and bytes of the block's own, wait_for_bytes() also for those of the cluster's other blocks.
+__device__ inline void wait(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tagain:\n\t"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra again;\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
 // All threads of the cluster that have not ended must arrive, and then wait.
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -74,4 +90,25 @@ __device__ inline void multiply_pairs(float (&sums)[4], uint32_t upper0, uint32_
   }
 }
 
+// Chooses one of the instructions of a warpgroup by its type.
+template <class In>
+struct Of {};
+
+// Keeps the compiler from moving reads or writes of the sums across this point.
+template <int kCount>
+__device__ inline void fence_sums(float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
 }  // namespace fibshim
+
+// Sums of an instruction of a warpgroup, eight at a time, as operands of `asm`, and their places in its text.
+#define FIBSHIM_8(i)                                                                          \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FIBSHIM_LIST_16 FIBSHIM_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FIBSHIM_LIST_32 \
+  FIBSHIM_LIST_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -72,29 +72,10 @@ struct Shape {
   static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
 
-__device__ inline void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// Arrives as soon as all copies are done that this thread has begun.
-__device__ inline void arrive_when_copied(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-__device__ inline void wait(uint32_t barrier, int parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tagain:\n\t"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra again;\n\t}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 // Returns the descriptor of an operand, whose atoms follow one another.
 __device__ inline uint64_t operand_at(uint32_t shared) {
   return uint64_t{1} << 62 | uint64_t{kAtomBytes / 16} << 32 | uint64_t{1} << 16 | shared / 16;
 }
-
-template <class In>
-struct Of {};
 
 // Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`, or stores it there. Of every four sums
 // of a thread, the first two belong to its first row of B and two adjacent rows of A, the other two
@@ -108,14 +89,6 @@ struct Of {};
                  : __VA_ARGS__                                                                  \
                  : "l"(b), "l"(a), "n"(kAdds));                                                 \
   }
-#define FIBSHIM_8(i)                                                                          \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define FIBSHIM_LIST_16 FIBSHIM_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define FIBSHIM_LIST_32 \
-  FIBSHIM_LIST_16       \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define FIBSHIM_MULTIPLY_OF(type, kind, rest)                                                \
   FIBSHIM_MULTIPLY(type, 16, kind, rest, FIBSHIM_LIST_8, "%8", "%9", "%10", FIBSHIM_8(0))    \
   FIBSHIM_MULTIPLY(type, 32, kind, rest, FIBSHIM_LIST_16, "%16", "%17", "%18", FIBSHIM_8(0), \
@@ -125,13 +98,6 @@ struct Of {};
 FIBSHIM_MULTIPLY_OF(__nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0")
 FIBSHIM_MULTIPLY_OF(__half, "k16.f32.f16.f16", ", 0, 0")
 FIBSHIM_MULTIPLY_OF(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "")
-
-// Keeps the compiler from moving reads or writes of the sums across this point.
-template <int kCount>
-__device__ inline void fence_sums(float (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
-}
 
 // A position in a ring of stages, and the parity of the barrier that says that the stage is full.
 struct RingPosition {

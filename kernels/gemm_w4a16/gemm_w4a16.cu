@@ -7,12 +7,94 @@
 //
 // and each with fp16 in place of bf16.
 //
-// How: four_bits.cuh. The block's part of A stays in shared memory. Of each strip of B four or two warps divide K among them; they add up their sums
-// in shared memory, and so do the blocks of a cluster.
+// How: four_bits.cuh. The block's part of A stays in shared memory. Of each strip of B four or two warps divide K among them; a warp streams
+// groups of 16 rows by 128 columns through its own part of shared memory, each lane what it multiplies itself. The warps add up their sums in shared
+// memory, and so do the blocks of a cluster.
 #include "four_bits.cuh"
 
 namespace fibshim {
 namespace {
+
+constexpr int kScalesAt = kGroupColumns / kBlockColumns * kStripBytes;  // in a stage
+constexpr int kOffsetsAt = kScalesAt + kStripRows * 2;
+constexpr int kStageBytes = kOffsetsAt + kStripRows * 2;
+
+// What a warp loads: of its strips, one after the other, its groups of the block's part of K.
+template <class Shape>
+class Stream {
+ public:
+  using In = typename Shape::In;
+  // The strip is the warp's first, of all of B.
+  __device__ Stream(const char* weights, const In* scales, const In* offsets, int strip, int split,
+                    int strips, int groups, int n, uint32_t ring)
+      : lane_(threadIdx.x % 32),
+        ring_(ring + lane_ * 16),
+        step_of_blocks_(int64_t{n} * kBlockColumns / 2),
+        step_of_scales_(int64_t{n} * 2 * Shape::kSplits),
+        own_((groups - split + Shape::kSplits - 1) / Shape::kSplits),
+        left_(own_),
+        strips_(own_ > 0 ? strips : 0) {
+    asm volatile("" : "+r"(lane_), "+r"(ring_));  // else they are computed again for each group
+    from_ = weights + split * 2 * step_of_blocks_ + int64_t{strip} * kStripBytes + lane_ * 16;
+    const In* const of_rows =
+        (lane_ < 2 ? scales : offsets) + int64_t{split} * n + strip * kStripRows + lane_ % 2 * 8;
+    of_rows_ = reinterpret_cast<const char*>(of_rows);
+  }
+
+  // Starts to load the next group, if there is one, and commits one group of copies in any case.
+  __device__ void load(int stage) {
+    if (strips_ > 0) {
+      const uint32_t to = ring_ + stage * kStageBytes;
+      copy_16_bytes(to, from_);
+      copy_16_bytes(to + kStripBytes, from_ + step_of_blocks_);
+      if (lane_ < (Shape::kHasOffsets ? 4 : 2)) copy_16_bytes(to + kScalesAt, of_rows_);
+      from_ += step_of_blocks_ * 2 * Shape::kSplits;
+      of_rows_ += step_of_scales_;
+      if (--left_ == 0) {
+        left_ = own_;
+        --strips_;
+        from_ += Shape::kStrips * kStripBytes - own_ * step_of_blocks_ * 2 * Shape::kSplits;
+        of_rows_ += Shape::kStrips * kStripRows * 2 - own_ * step_of_scales_;
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+
+ private:
+  int lane_;
+  uint32_t ring_;
+  int64_t step_of_blocks_;  // bytes, to the next 64 columns
+  int64_t step_of_scales_;  // bytes, to the warp's next group
+  int own_;                 // groups of a strip
+  int left_;                // of these
+  int strips_;              // that are left
+  const char* from_;
+  const char* of_rows_;
+};
+
+// Returns what a warp loads: `strip` is its first one of the block's, `split` says which of the groups are its own.
+template <class Shape, class In>
+__device__ Stream<Shape> stream_of(const Part<Shape>& part, const void* b, const In* scales,
+                                   const In* offsets, int strip, int split, uint32_t ring) {
+  const int64_t scales_before = int64_t{part.rank} * part.groups * part.n;
+  return {static_cast<const char*>(b) + int64_t{part.rank} * part.columns * part.n / 2,
+          scales + scales_before,
+          Shape::kHasOffsets ? offsets + scales_before : scales,
+          part.first + strip,
+          split,
+          (part.strips - strip + Shape::kStrips - 1) / Shape::kStrips,
+          part.groups,
+          part.n,
+          ring};
+}
+
+// Waits for a stage and starts to load the one that is as many stages later.
+template <class Shape>
+__device__ inline void advance(Stream<Shape>& stream, int stage) {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - 2) : "memory");
+  __syncwarp();  // other lanes' copies are there, and all have read the stage loaded next
+  stream.load(stage == 0 ? Shape::kStages - 1 : stage - 1);
+}
 
 template <class Shape>
 struct Product {
@@ -22,7 +104,7 @@ struct Product {
   uint32_t a;          // in shared memory
   uint32_t pitch;      // bytes from one of its rows to the next
   int last_row;        // of A
-  uint32_t sums_of_a;  // likewise
+  uint32_t sums_of_a;  // in shared memory
   int lane = threadIdx.x % 32;
 
   __device__ uint32_t operands_at(int eight, int column) const {
@@ -96,7 +178,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   float* const sums_of_strips = sums_of_a + groups * Shape::kRows;  // of a cluster
 
   const uint32_t ring = shared_address(shared) + warp * Shape::kStages * kStageBytes;
-  auto stream = part.stream(b, scales, offsets, warp / Shape::kSplits, warp % Shape::kSplits, ring);
+  auto stream =
+      stream_of(part, b, scales, offsets, warp / Shape::kSplits, warp % Shape::kSplits, ring);
   // Weights need not wait for the kernel before ("reads_before_wait").
 #pragma unroll
   for (int stage = 0; stage < Shape::kStages - 1; ++stage) stream.load(stage);

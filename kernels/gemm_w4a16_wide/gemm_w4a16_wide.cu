@@ -8,7 +8,7 @@
 // and each with fp16 in place of bf16.
 //
 // How: four_bits.cuh. Groups of 128 columns stream through a ring in shared memory: a thread loads B, a warp A, and two warps add up A's columns. A
-// warpgroup multiplies four strips of B, from registers, with A, and scales a group's sums while it multiplies the next one.
+// warpgroup multiplies four strips of B, from registers, with A, and scales a group's sums while it multiplies the next one, where registers suffice.
 #include "four_bits.cuh"
 
 namespace fibshim {
@@ -32,7 +32,9 @@ struct Shape
                 65536 / kThreads / 8 * 8 * (warpgroups + 1));
   // Whether the next group overlaps with the sums of the one before: if there are registers for both.
   static constexpr bool kOverlaps = rows * warpgroups < 128;
-  static constexpr int kHalves = rows == 64 && warpgroups == 4 ? 1 : 2;  // whose values are held
+  static constexpr int kHalves = rows == 64 && warpgroups == 4
+                                     ? 1
+                                     : 2;  // of a group whose operands are in registers at a time
   // A stage has two tiles of A, which begin at a multiple of 1024 bytes, as the instructions' layout of A asks; the strips' words of 64 columns and of
   // the next 64, their scales and offsets, the sums of A's columns, and barriers.
   static constexpr int kTileBytes = rows * kTileRowBytes;
@@ -47,8 +49,9 @@ struct Shape
   static constexpr int kEmpty = kFull + 16;
   static constexpr int kStage = (kFull + 24 + 1023) / 1024 * 1024;
   static constexpr int kBytes = stages * kStage;
-  // A warp that adds up A's columns must meet each phase of its stages' barriers: a wait for another phase than the next one would not wait.
+  // A wait by parity cannot tell a phase from the second one after it, so a warp that adds up A's columns must take part in each phase of its stages.
   static_assert(stages % kSumming == 0);
+  static_assert(stages >= 4);  // a warp that multiplies holds two while it waits for a third
   // Sums take the place of what was multiplied.
   static_assert(kMultipliers * rows * kSumPitch * 4 <= kBytes && kBytes <= 227 * 1024);
 };
@@ -71,19 +74,6 @@ __device__ inline uint32_t in_tile(int row, int sixteen) {
   return row * kTileRowBytes + (sixteen ^ row % 8) * 16;
 }
 
-__device__ inline void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ inline void wait(uint32_t barrier, int parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tagain:\n\t"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra again;\n\t}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 // Copies bytes, a multiple of 16, and lets the barrier know.
 __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile(
@@ -99,9 +89,6 @@ __device__ inline uint64_t operand(uint32_t lower) {
   return uint64_t{1u << 30 | kEightRows} << 32 | lower;
 }
 
-// Chooses one of the following by its type.
-template <class In>
-struct Of {};
 // Adds the product of 64 rows of B, in registers, and all rows of A, 16 columns of each, to `d`, or stores it there.
 #define FIBSHIM_MULTIPLY(type, n, kind, list, b0, b1, b2, b3, a_at, adds_at, ...)                \
   template <bool kAdds>                                                                          \
@@ -112,15 +99,6 @@ struct Of {};
                  : __VA_ARGS__                                                                   \
                  : "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "l"(a), "n"(kAdds));              \
   }
-#define FIBSHIM_8(i)                                                                          \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define FIBSHIM_LIST_16 FIBSHIM_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define FIBSHIM_LIST_32                                                           \
-  FIBSHIM_LIST_16                                                                 \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, " \
-  "%31"
 #define FIBSHIM_MULTIPLY_OF(type, kind)                                                       \
   FIBSHIM_MULTIPLY(type, 16, kind, FIBSHIM_LIST_8, "%8", "%9", "%10", "%11", "%12", "%13",    \
                    FIBSHIM_8(0))                                                              \
@@ -131,15 +109,8 @@ struct Of {};
 FIBSHIM_MULTIPLY_OF(__nv_bfloat16, "k16.f32.bf16.bf16")
 FIBSHIM_MULTIPLY_OF(__half, "k16.f32.f16.f16")
 
-// Keeps the compiler from moving reads or writes of the sums across this point.
-template <int kCount>
-__device__ inline void fence_sums(float (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
-}
-
-// What a block does: passes over its part of K, each with some of its strips, which is one if the block is in a cluster. Blocks start at
-// different groups, so that they do not all read the same piece of A at once.
+// What a block does: passes over its part of K, each with some of its strips; one pass if it is in a cluster. Blocks start at different
+// groups, so that they do not all read the same piece of A at once.
 template <class Shape>
 struct Work : Part<Shape> {
   int passes;
@@ -215,8 +186,7 @@ __device__ void load_a(const Work<Shape>& work, uint32_t ring, const typename Sh
       }
       from += int64_t{k} * 4;
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(to.at + Shape::kFull)
-                 : "memory");
+    arrive_when_copied(to.at + Shape::kFull);
     to.advance();
   });
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -271,7 +241,7 @@ struct Multiplier {
     }
     next.advance();
   }
-  // Begins to multiply a group: two groups of instructions. Those begun for the group before are done afterwards. Returns the stage.
+  // Begins to multiply a group: two groups of instructions. On return those of the group before are complete. Returns the stage.
   template <class Between>
   __device__ uint32_t begin(Parts& part, Between between) {
     const uint32_t stage = words_of;
@@ -438,7 +408,7 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
     Sums<Shape::kEights> sums = {};
     multiplier.multiply(sums, work.groups);
     wait_for_kernel_before();
-    // All have read what was multiplied, which makes place for sums.
+    // All have read what was multiplied, which makes place for sums; the barriers among it are not used any more.
     asm volatile("bar.sync 1, %0;" ::"n"(Shape::kMultipliers * 32) : "memory");
     float* const sums_of_strips = reinterpret_cast<float*>(shared);
     if (warp < work.strips)
@@ -450,8 +420,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
 }  // namespace
 }  // namespace fibshim
 
-// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster of four has at most as many
-// strips as a block has warps that multiply.
+// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster of four has at least one
+// strip, and at most as many as a block has warps that multiply.
 #define FIBSHIM_KERNELS(name, ...) FIBSHIM_FOUR_BIT_KERNELS(Shape, multiply_rows, name, __VA_ARGS__)
 
 //                                             rows, warpgroups, cluster, stages

@@ -26,7 +26,7 @@ extern "C" __global__ void _router_triton_kernel(const void*, const void*, float
 
 #else
 
-// cuBLAS's two kernels of a split-K product: only their names and parameters.
+// cuBLAS's two kernels of a split-K product.
 struct NvjetParams {
   char bytes[1720];
 };

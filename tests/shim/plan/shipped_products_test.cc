@@ -226,6 +226,7 @@ TEST(ShippedProducts, FitTheKernelsOfFourBits) {
     const int blocks = launch["grid"][0];
     // Blocks of a cluster add up their sums once.
     if (is_wide && shape.cluster > 1) {
+      EXPECT_GE(n / 16, blocks / shape.cluster);
       EXPECT_LE(shape.strips(n, blocks), shape.warps);
     }
     EXPECT_LE(most_rows(launch), shape.rows);
