@@ -23,8 +23,10 @@ constexpr int kTileRowBytes = 128;  // 64 columns of A
 template <class InType, bool has_offsets, int rows, int warpgroups, int cluster, int stages>
 struct Shape
     : FourBitShape<InType, has_offsets, rows, warpgroups * kWarpsOfGroup, 1, cluster, stages> {
-  static constexpr int kMultipliers = warpgroups * kWarpsOfGroup;
-  static constexpr int kThreads = (kMultipliers + kWarpsOfGroup) * 32;
+  using Sizes =
+      FourBitShape<InType, has_offsets, rows, warpgroups * kWarpsOfGroup, 1, cluster, stages>;
+  using Sizes::kWarps;  // that multiply
+  static constexpr int kThreads = (kWarps + kWarpsOfGroup) * 32;
   // Registers of a thread that multiplies, and of one that does not: together no more than all have at the start.
   static constexpr int kRegisters = warpgroups == 3 ? 144 : 104;
   static constexpr int kFewRegisters = warpgroups == 3 ? 72 : 64;
@@ -38,8 +40,8 @@ struct Shape
   // A stage has two tiles of A, which begin at a multiple of 1024 bytes, as the instructions' layout of A asks; the strips' words of 64 columns and of
   // the next 64, their scales and offsets, the sums of A's columns, and barriers.
   static constexpr int kTileBytes = rows * kTileRowBytes;
-  static constexpr int kWordBytes = kMultipliers * kStripBytes;
-  static constexpr int kScaleBytes = kMultipliers * kStripRows * 2;
+  static constexpr int kWordBytes = kWarps * kStripBytes;
+  static constexpr int kScaleBytes = kWarps * kStripRows * 2;
   static constexpr int kWords = 2 * kTileBytes;
   static constexpr int kScales = kWords + 2 * kWordBytes;
   static constexpr int kOffsets = kScales + kScaleBytes;
@@ -53,7 +55,7 @@ struct Shape
   static_assert(stages % kSumming == 0);
   static_assert(stages >= 4);  // a warp that multiplies holds two while it waits for a third
   // Sums take the place of what was multiplied.
-  static_assert(kMultipliers * rows * kSumPitch * 4 <= kBytes && kBytes <= 227 * 1024);
+  static_assert(kWarps * rows * kSumPitch * 4 <= kBytes && kBytes <= 227 * 1024);
 };
 
 // A stage of the ring in shared memory, and the parity of its barriers' phase.
@@ -118,7 +120,7 @@ struct Work : Part<Shape> {
 
   __device__ Work(int m, int n, int k)
       : Part<Shape>(m, n, k),
-        passes((this->strips + Shape::kMultipliers - 1) / Shape::kMultipliers),
+        passes((this->strips + Shape::kWarps - 1) / Shape::kWarps),
         first_group(static_cast<int>(int64_t{this->groups} * (blockIdx.x / Shape::kCluster) *
                                      Shape::kCluster / gridDim.x)) {}
 
@@ -377,13 +379,13 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
     const uint32_t stage = ring + threadIdx.x * Shape::kStage;
     make_barrier(stage + Shape::kFull, 1 + 32);
     make_barrier(stage + Shape::kSummed, 32);
-    make_barrier(stage + Shape::kEmpty, Shape::kMultipliers);
+    make_barrier(stage + Shape::kEmpty, Shape::kWarps);
     publish_barriers();
   }
   __syncthreads();
-  if (warp >= Shape::kMultipliers) {
+  if (warp >= Shape::kWarps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Shape::kFewRegisters));
-    const int role = warp - Shape::kMultipliers;
+    const int role = warp - Shape::kWarps;
     if (role == 0) {
       if (threadIdx.x % 32 == 0) load_b(work, ring, static_cast<const char*>(b), scales, offsets);
     } else if (role == 1) {
@@ -409,7 +411,7 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
     multiplier.multiply(sums, work.groups);
     wait_for_kernel_before();
     // All have read what was multiplied, which makes place for sums; the barriers among it are not used any more.
-    asm volatile("bar.sync 1, %0;" ::"n"(Shape::kMultipliers * 32) : "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(Shape::kWarps * 32) : "memory");
     float* const sums_of_strips = reinterpret_cast<float*>(shared);
     if (warp < work.strips)
       store_sums<Shape::kEights>(sums_of_strips + warp * Shape::kSums, sums, threadIdx.x % 32);

@@ -224,7 +224,7 @@ TEST(ShippedProducts, FitTheKernelsOfFourBits) {
         is_wide ? FourBitShape{numbers[0], numbers[1] * 4, 1, numbers[2], numbers[3], is_wide}
                 : FourBitShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
     const int blocks = launch["grid"][0];
-    // Blocks of a cluster add up their sums once.
+    // A cluster has work, and its blocks add up their sums once.
     if (is_wide && shape.cluster > 1) {
       EXPECT_GE(n / 16, blocks / shape.cluster);
       EXPECT_LE(shape.strips(n, blocks), shape.warps);
