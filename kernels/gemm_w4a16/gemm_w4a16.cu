@@ -156,6 +156,29 @@ __device__ inline float2 add_warps(const float* from) {
   return sum;
 }
 
+// Copies `bytes` of each row, a multiple of 16, to rows with 16 bytes between them. A thread has several loads under way at a time.
+template <int kThreads>
+__device__ void copy_rows(char* to, const char* from, int rows, int bytes, int64_t pitch) {
+  constexpr int kLoads = 8;
+  int row = 0;
+  int at = threadIdx.x * 16;
+  while (row < rows) {
+    uint4 values[kLoads];
+    int places[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      for (; at >= bytes; at -= bytes) ++row;
+      places[i] = row < rows ? row * (bytes + 16) + at : -1;
+      if (places[i] >= 0) values[i] = *reinterpret_cast<const uint4*>(from + row * pitch + at);
+      at += kThreads * 16;
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (places[i] >= 0) *reinterpret_cast<uint4*>(to + places[i]) = values[i];
+    }
+  }
+}
+
 template <class Shape>
 __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
                                   const typename Shape::In* scales,
@@ -185,15 +208,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   for (int stage = 0; stage < Shape::kStages - 1; ++stage) stream.load(stage);
   wait_for_kernel_before();
 
-  const int vectors = part.columns / 8;
-  int copied = 0;
-  for (int at = threadIdx.x;; at += kThreads) {
-    for (; at >= vectors; at -= vectors) ++copied;
-    if (copied >= rows) break;
-    *reinterpret_cast<uint4*>(a_in_shared + copied * pitch + at * 16) =
-        *reinterpret_cast<const uint4*>(a + int64_t{copied} * k + part.rank * part.columns +
-                                        at * 8);
-  }
+  copy_rows<kThreads>(a_in_shared, reinterpret_cast<const char*>(a + part.rank * part.columns),
+                      rows, part.columns * 2, int64_t{k} * 2);
   __syncthreads();
   const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1,
                                shared_address(sums_of_a)};

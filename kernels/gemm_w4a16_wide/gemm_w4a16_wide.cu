@@ -2,8 +2,8 @@
 //
 //   gemm_w4a16_wide_m16_bf16, _m32_bf16, _m64_bf16   up to so many rows of A; weights are (q - 8) * scale
 //   gemm_w4a16_wide_m16_offsets_bf16, ...            weights are q * scale + offset
-//   gemm_w4a16_wide_four_m16_bf16, ...               the same with four warpgroups that multiply in place of three
-//   gemm_w4a16_wide_quad_m16_bf16, _four_quad_...    the same by clusters of four blocks, each with a part of K
+//   gemm_w4a16_wide_four_m16_bf16, _five_m16_bf16    the same with four or five warpgroups that multiply in place of three
+//   gemm_w4a16_wide_pair_m16_bf16, _four_quad_...    the same by clusters of two or four blocks, each with a part of K
 //
 // and each with fp16 in place of bf16.
 //
@@ -28,8 +28,8 @@ struct Shape
   using Sizes::kWarps;  // that multiply
   static constexpr int kThreads = (kWarps + kWarpsOfGroup) * 32;
   // Registers of a thread that multiplies, and of one that does not: together no more than all have at the start.
-  static constexpr int kRegisters = warpgroups == 3 ? 144 : 104;
-  static constexpr int kFewRegisters = warpgroups == 3 ? 72 : 64;
+  static constexpr int kRegisters = warpgroups == 3 ? 144 : warpgroups == 4 ? 104 : 88;
+  static constexpr int kFewRegisters = warpgroups == 3 ? 72 : warpgroups == 4 ? 64 : 40;
   static_assert(kRegisters * warpgroups + kFewRegisters <=
                 65536 / kThreads / 8 * 8 * (warpgroups + 1));
   // Whether the next group overlaps with the sums of the one before: if there are registers for both.
@@ -422,19 +422,26 @@ __device__ void multiply_rows(const typename Shape::In* a, const void* b,
 }  // namespace
 }  // namespace fibshim
 
-// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster of four has at least one
+// M is at most the number of rows in the name. A, B, scales and offsets must be aligned to 16 bytes, C to 4. A cluster has at least one
 // strip, and at most as many as a block has warps that multiply.
 #define FIBSHIM_KERNELS(name, ...) FIBSHIM_FOUR_BIT_KERNELS(Shape, multiply_rows, name, __VA_ARGS__)
 
 //                                             rows, warpgroups, cluster, stages
 FIBSHIM_KERNELS(gemm_w4a16_wide_m16, 16, 3, 1, 12)
 FIBSHIM_KERNELS(gemm_w4a16_wide_four_m16, 16, 4, 1, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_five_m16, 16, 5, 1, 8)
+FIBSHIM_KERNELS(gemm_w4a16_wide_pair_m16, 16, 3, 2, 12)
 FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m16, 16, 3, 4, 12)
 FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m16, 16, 4, 4, 10)
+FIBSHIM_KERNELS(gemm_w4a16_wide_five_quad_m16, 16, 5, 4, 8)
 FIBSHIM_KERNELS(gemm_w4a16_wide_m32, 32, 3, 1, 10)
 FIBSHIM_KERNELS(gemm_w4a16_wide_four_m32, 32, 4, 1, 8)
+FIBSHIM_KERNELS(gemm_w4a16_wide_five_m32, 32, 5, 1, 6)
+FIBSHIM_KERNELS(gemm_w4a16_wide_pair_m32, 32, 3, 2, 10)
 FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m32, 32, 3, 4, 10)
 FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m32, 32, 4, 4, 8)
+FIBSHIM_KERNELS(gemm_w4a16_wide_five_quad_m32, 32, 5, 4, 6)
 FIBSHIM_KERNELS(gemm_w4a16_wide_m64, 64, 3, 1, 6)
+FIBSHIM_KERNELS(gemm_w4a16_wide_pair_m64, 64, 3, 2, 6)
 FIBSHIM_KERNELS(gemm_w4a16_wide_quad_m64, 64, 3, 4, 6)
 FIBSHIM_KERNELS(gemm_w4a16_wide_four_quad_m64, 64, 4, 4, 6)
