@@ -133,20 +133,16 @@ template <class In, class OperandsAt>
 __device__ inline void add_columns(float* to, OperandsAt operands_at) {
   constexpr uint32_t kOnes = Base<In>::kOnes;
   constexpr int kLoads = kGroupColumns / 32;
-  float sums[kLoads][4] = {};  // apart, so that instructions need not wait for each other
-  uint32_t b[kLoads][4];
+  float sums[2][4] = {};  // apart, so that instructions need not wait for each other
+  uint32_t a[kLoads][4];
 #pragma unroll
-  for (int i = 0; i < kLoads; ++i) load_operands(b[i], operands_at(i * 32));
+  for (int i = 0; i < kLoads; ++i) load_operands(a[i], operands_at(i * 32));
+    // Columns 16 to 31 stand for rows 8 to 15.
 #pragma unroll
-  for (int half = 0; half < 4; half += 2) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      multiply_pairs<In>(sums[i], kOnes, kOnes, kOnes, kOnes, b[i][half], b[i][half + 1]);
-  }
+  for (int i = 0; i < kLoads; ++i)
+    multiply_pairs<In>(sums[i % 2], a[i][0], a[i][2], a[i][1], a[i][3], kOnes, kOnes);
   const int lane = threadIdx.x % 32;
-  if (lane < 4)
-    store_pair(to + lane * 2, sums[0][0] + sums[1][0] + (sums[2][0] + sums[3][0]),
-               sums[0][1] + sums[1][1] + (sums[2][1] + sums[3][1]));
+  if (lane % 4 == 0) to[lane / 4] = sums[0][0] + sums[1][0] + (sums[0][2] + sums[1][2]);
 }
 
 // Stores a lane's sums, [rows of A][kSumPitch].
@@ -186,13 +182,13 @@ struct Part {
       : n(n),
         rows(min(m, Shape::kRows)),
         rank(Shape::kCluster > 1 ? blockIdx.x % Shape::kCluster : 0) {
-    const int share = blockIdx.x / Shape::kCluster;
-    const int shares = gridDim.x / Shape::kCluster;
-    const int all = n / kStripRows;
+    const unsigned share = blockIdx.x / Shape::kCluster;
+    const unsigned shares = gridDim.x / Shape::kCluster;
+    const unsigned all = n / kStripRows;
     columns = k / Shape::kCluster;
     groups = columns / kGroupColumns;
-    first = static_cast<int>(int64_t{all} * share / shares);
-    strips = static_cast<int>(int64_t{all} * (share + 1) / shares) - first;
+    first = all * share / shares;
+    strips = all * (share + 1) / shares - first;
   }
   // Stores a pair of a strip's row.
   template <class In>

@@ -121,8 +121,7 @@ struct Work : Part<Shape> {
   __device__ Work(int m, int n, int k)
       : Part<Shape>(m, n, k),
         passes((this->strips + Shape::kWarps - 1) / Shape::kWarps),
-        first_group(static_cast<int>(int64_t{this->groups} * (blockIdx.x / Shape::kCluster) *
-                                     Shape::kCluster / gridDim.x)) {}
+        first_group(this->groups * (blockIdx.x / Shape::kCluster * Shape::kCluster) / gridDim.x) {}
 
   __device__ int begin_of(int pass) const { return this->strips * pass / passes; }
   __device__ int strips_of(int pass) const { return begin_of(pass + 1) - begin_of(pass); }
