@@ -128,7 +128,8 @@ struct Scales {
   }
 };
 
-// Adds up 128 columns of 8 rows of A, by a warp. `operands_at`: where a lane's row of 8 columns begins, of each 32 columns.
+// Adds up 128 columns of 8 rows of A, by a warp. `operands_at`: where a lane's row of 8 columns begins, of each 32 columns. The last 16 of these
+// take the place of rows 8 to 15 of an instruction's first operand; the second one is all ones, so each column of the result has the sums.
 template <class In, class OperandsAt>
 __device__ inline void add_columns(float* to, OperandsAt operands_at) {
   constexpr uint32_t kOnes = Base<In>::kOnes;
@@ -137,7 +138,6 @@ __device__ inline void add_columns(float* to, OperandsAt operands_at) {
   uint32_t a[kLoads][4];
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) load_operands(a[i], operands_at(i * 32));
-    // Columns 16 to 31 stand for rows 8 to 15.
 #pragma unroll
   for (int i = 0; i < kLoads; ++i)
     multiply_pairs<In>(sums[i % 2], a[i][0], a[i][2], a[i][1], a[i][3], kOnes, kOnes);

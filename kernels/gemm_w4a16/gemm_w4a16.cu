@@ -213,7 +213,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   __syncthreads();
   const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1,
                                shared_address(sums_of_a)};
-#pragma unroll 1  // of few iterations: more instructions take longer to fetch
+#pragma unroll 1  // few iterations: unrolled, it would only be more instructions to fetch
   for (int i = warp; i < groups * Shape::kEights; i += Shape::kWarps) {
     const int group = i / Shape::kEights;
     const int eight = i % Shape::kEights;
