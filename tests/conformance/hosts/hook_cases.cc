@@ -1022,6 +1022,9 @@ HOOK(cuGreenCtxDestroy) {
   });
 }
 
+#undef HOOK_BY
+#undef HOOK
+
 bool is_in_driver(const char* name) { return dlsym(cuda().library, name) != nullptr; }
 
 }  // namespace
