@@ -156,9 +156,10 @@ __device__ inline float2 add_warps(const float* from) {
   return sum;
 }
 
-// Copies `bytes` of each row, a multiple of 16, to rows with 16 bytes between them. A thread has several loads under way at a time.
+// Copies `bytes` of each row, a multiple of 16. A thread has several loads under way at a time.
 template <int kThreads>
-__device__ void copy_rows(char* to, const char* from, int rows, int bytes, int64_t pitch) {
+__device__ void copy_rows(char* to, int to_pitch, const char* from, int64_t from_pitch, int rows,
+                          int bytes) {
   constexpr int kLoads = 8;
   int row = 0;
   int at = threadIdx.x * 16;
@@ -168,8 +169,8 @@ __device__ void copy_rows(char* to, const char* from, int rows, int bytes, int64
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       for (; at >= bytes; at -= bytes) ++row;
-      places[i] = row < rows ? row * (bytes + 16) + at : -1;
-      if (places[i] >= 0) values[i] = *reinterpret_cast<const uint4*>(from + row * pitch + at);
+      places[i] = row < rows ? row * to_pitch + at : -1;
+      if (places[i] >= 0) values[i] = *reinterpret_cast<const uint4*>(from + row * from_pitch + at);
       at += kThreads * 16;
     }
 #pragma unroll
@@ -208,8 +209,9 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const void* b,
   for (int stage = 0; stage < Shape::kStages - 1; ++stage) stream.load(stage);
   wait_for_kernel_before();
 
-  copy_rows<kThreads>(a_in_shared, reinterpret_cast<const char*>(a + part.rank * part.columns),
-                      rows, part.columns * 2, int64_t{k} * 2);
+  copy_rows<kThreads>(a_in_shared, pitch,
+                      reinterpret_cast<const char*>(a + part.rank * part.columns), int64_t{k} * 2,
+                      rows, part.columns * 2);
   __syncthreads();
   const Product<Shape> product{ring, shared_address(a_in_shared), pitch, rows - 1,
                                shared_address(sums_of_a)};
