@@ -168,23 +168,23 @@ __device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* 
 }  // namespace fibshim
 
 // One vector per thread: grid = (num_tokens, width / 1024, rounded up), block = 128.
-#define FIBSHIM_LINK_KERNEL(name, Activation)                                                  \
-  extern "C" __global__ void __launch_bounds__(128) name(                                      \
-      const __nv_bfloat16* input, __nv_bfloat16* output, uint32_t width, int next_may_begin) { \
-    using namespace fibshim;                                                                   \
-    let_next_begin(next_may_begin);                                                            \
-    const uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * kElementsPerVector;          \
-    const __nv_bfloat16* const from = input + int64_t{blockIdx.x} * 2 * width + at;            \
-    wait_for_kernel_before();                                                                  \
-    if (at >= width) return;                                                                   \
-    const Vector x = load_once(from);                                                          \
-    const Vector y = load_once(from + width);                                                  \
-    store(output + int64_t{blockIdx.x} * width + at,                                           \
-          gate<__nv_bfloat16, Activation, false>(x, y));                                       \
+#define FIBSHIM_LINK_KERNEL(name, Activation, T)                                        \
+  extern "C" __global__ void __launch_bounds__(128)                                     \
+      name(const T* input, T* output, uint32_t width, int next_may_begin) {             \
+    using namespace fibshim;                                                            \
+    let_next_begin(next_may_begin);                                                     \
+    const uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * kElementsPerVector;   \
+    const T* const from = input + int64_t{blockIdx.x} * 2 * width + at;                 \
+    wait_for_kernel_before();                                                           \
+    if (at >= width) return;                                                            \
+    const Vector x = load_once(from);                                                   \
+    const Vector y = load_once(from + width);                                           \
+    store(output + int64_t{blockIdx.x} * width + at, gate<T, Activation, false>(x, y)); \
   }
 
-FIBSHIM_LINK_KERNEL(silu_and_mul_link_bf16, Silu)
-FIBSHIM_LINK_KERNEL(gelu_tanh_and_mul_link_bf16, GeluTanh)
+FIBSHIM_LINK_KERNEL(silu_and_mul_link_bf16, Silu, __nv_bfloat16)
+FIBSHIM_LINK_KERNEL(silu_and_mul_link_fp16, Silu, __half)
+FIBSHIM_LINK_KERNEL(gelu_tanh_and_mul_link_bf16, GeluTanh, __nv_bfloat16)
 
 #define FIBSHIM_KERNEL(name, Activation, kRoundsLikeVllm, T)                                       \
   extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)        \

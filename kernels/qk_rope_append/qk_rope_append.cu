@@ -27,13 +27,12 @@ constexpr int kThreads = 128;
 constexpr int kNormedHead = 128;
 constexpr int kLanesOfNorm = kNormedHead / kElementsPerVector;
 
-using Type = __nv_bfloat16;
-
+template <class T>
 __device__ float sum_of_squares(const Vector& x) {
   float sum = 0;
 #pragma unroll
   for (const uint32_t bits : x.pairs) {
-    const float2 pair = Pair<Type>::unpack(bits);
+    const float2 pair = Pair<T>::unpack(bits);
     sum = fmaf(pair.x, pair.x, sum);
     sum = fmaf(pair.y, pair.y, sum);
   }
@@ -44,11 +43,12 @@ __device__ float sum_of_squares(const Vector& x) {
   return sum;
 }
 
+template <class T>
 __device__ float sum_of_squares_by_halves(const Vector& x) {
   float sums[2] = {};
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 pair = Pair<Type>::unpack(x.pairs[i]);
+    const float2 pair = Pair<T>::unpack(x.pairs[i]);
     float& sum = sums[i / (kPairsPerVector / 2)];
     sum = fmaf(pair.x, pair.x, sum);
     sum = fmaf(pair.y, pair.y, sum);
@@ -71,13 +71,13 @@ __device__ float sum_over_lanes(float sum) {
 
 // The same element of both halves, then the eight sums one after the other, then lanes: with
 // PyTorch 2.11. Both products are exact, so that both lanes have the same sum.
-template <int kLanes>
+template <class T, int kLanes>
 __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_other_half) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 a = Pair<Type>::unpack(x.pairs[i]);
-    const float2 b = Pair<Type>::unpack(of_other_half.pairs[i]);
+    const float2 a = Pair<T>::unpack(x.pairs[i]);
+    const float2 b = Pair<T>::unpack(of_other_half.pairs[i]);
     sum += fmaf(a.x, a.x, b.x * b.x);
     sum += fmaf(a.y, a.y, b.y * b.y);
   }
@@ -85,62 +85,63 @@ __device__ float sum_of_squares_of_halves(const Vector& x, const Vector& of_othe
 }
 
 // Two neighbours, two of these sums, two of those, then lanes: with PyTorch 2.14.
-template <int kLanes>
+template <class T, int kLanes>
 __device__ float sum_of_squares_by_pairs(const Vector& x) {
   float sums[kPairsPerVector];
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 pair = Pair<Type>::unpack(x.pairs[i]);
+    const float2 pair = Pair<T>::unpack(x.pairs[i]);
     sums[i] = fmaf(pair.x, pair.x, pair.y * pair.y);
   }
   return sum_over_lanes<kLanes / 2>((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+template <class T>
 __device__ Vector normalize(const Vector& x, const Vector& weight, float squares, float eps) {
   const float rstd = rsqrtf(squares * (1.0f / kNormedHead) + eps);
   Vector normal;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 value = Pair<Type>::unpack(x.pairs[i]);
-    const float2 scale = Pair<Type>::unpack(weight.pairs[i]);
-    normal.pairs[i] = Pair<Type>::pack({value.x * rstd * scale.x, value.y * rstd * scale.y});
+    const float2 value = Pair<T>::unpack(x.pairs[i]);
+    const float2 scale = Pair<T>::unpack(weight.pairs[i]);
+    normal.pairs[i] = Pair<T>::pack({value.x * rstd * scale.x, value.y * rstd * scale.y});
   }
   return normal;
 }
 
 // A lane of the head's first half has x and computes x cos - y sin; one of the second half has y
 // and computes y cos + x sin.
-template <int kLanes>
+template <class T, int kLanes>
 __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector& sines,
                          bool is_first_half) {
   Vector rotated;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
     const uint32_t bits = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
-    const float2 a = Pair<Type>::unpack(own.pairs[i]);
-    const float2 b = Pair<Type>::unpack(bits);
-    const float2 cos = Pair<Type>::unpack(cosines.pairs[i]);
-    float2 sin = Pair<Type>::unpack(sines.pairs[i]);
+    const float2 a = Pair<T>::unpack(own.pairs[i]);
+    const float2 b = Pair<T>::unpack(bits);
+    const float2 cos = Pair<T>::unpack(cosines.pairs[i]);
+    float2 sin = Pair<T>::unpack(sines.pairs[i]);
     if (is_first_half) sin = {-sin.x, -sin.y};
-    rotated.pairs[i] = Pair<Type>::pack({a.x * cos.x + b.x * sin.x, a.y * cos.y + b.y * sin.y});
+    rotated.pairs[i] = Pair<T>::pack({a.x * cos.x + b.x * sin.x, a.y * cos.y + b.y * sin.y});
   }
   return rotated;
 }
 
 // The same with cosines and sines in fp32. The product with the cosine is exact when the other is
 // added to it.
-template <int kLanes>
+template <class T, int kLanes>
 __device__ Vector rotate_by_floats(const Vector& own, const float* cosines, const float* sines,
                                    bool is_first_half) {
   Vector rotated;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
     const uint32_t bits = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
-    const float2 a = Pair<Type>::unpack(own.pairs[i]);
-    const float2 b = Pair<Type>::unpack(bits);
+    const float2 a = Pair<T>::unpack(own.pairs[i]);
+    const float2 b = Pair<T>::unpack(bits);
     float2 of_b = {__fmul_rn(sines[2 * i], b.x), __fmul_rn(sines[2 * i + 1], b.y)};
     if (is_first_half) of_b = {-of_b.x, -of_b.y};
-    rotated.pairs[i] = Pair<Type>::pack(
+    rotated.pairs[i] = Pair<T>::pack(
         {__fmaf_rn(cosines[2 * i], a.x, of_b.x), __fmaf_rn(cosines[2 * i + 1], a.y, of_b.y)});
   }
   return rotated;
@@ -162,17 +163,17 @@ __device__ Vector of_other_half(const Vector& own) {
   return other;
 }
 
-template <bool kIsGemma>
+template <class T, bool kIsGemma>
 __device__ float2 unrounded_normal(uint32_t bits, uint32_t weight_bits, float rstd) {
-  const float2 value = Pair<Type>::unpack(bits);
-  float2 scale = Pair<Type>::unpack(weight_bits);
+  const float2 value = Pair<T>::unpack(bits);
+  float2 scale = Pair<T>::unpack(weight_bits);
   if (kIsGemma) scale = {1 + scale.x, 1 + scale.y};
   return {__fmul_rn(__fmul_rn(value.x, rstd), scale.x),
           __fmul_rn(__fmul_rn(value.y, rstd), scale.y)};
 }
 
 // Norm and rotation. Only the product with the cosine is exact when the other is added to it.
-template <int kHeadSize, bool kIsGemma>
+template <class T, int kHeadSize, bool kIsGemma>
 __device__ Vector normalize_and_rotate(const BothHalves& x, const BothHalves& weight, float squares,
                                        float eps, const Vector& cosines, const Vector& sines,
                                        bool is_first_half) {
@@ -180,14 +181,14 @@ __device__ Vector normalize_and_rotate(const BothHalves& x, const BothHalves& we
   Vector rotated;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
-    const float2 a = unrounded_normal<kIsGemma>(x.own.pairs[i], weight.own.pairs[i], rstd);
-    const float2 b = unrounded_normal<kIsGemma>(x.other.pairs[i], weight.other.pairs[i], rstd);
-    const float2 cos = Pair<Type>::unpack(cosines.pairs[i]);
-    const float2 sin = Pair<Type>::unpack(sines.pairs[i]);
+    const float2 a = unrounded_normal<T, kIsGemma>(x.own.pairs[i], weight.own.pairs[i], rstd);
+    const float2 b = unrounded_normal<T, kIsGemma>(x.other.pairs[i], weight.other.pairs[i], rstd);
+    const float2 cos = Pair<T>::unpack(cosines.pairs[i]);
+    const float2 sin = Pair<T>::unpack(sines.pairs[i]);
     float2 of_b = {__fmul_rn(b.x, sin.x), __fmul_rn(b.y, sin.y)};
     if (is_first_half) of_b = {-of_b.x, -of_b.y};
     rotated.pairs[i] =
-        Pair<Type>::pack({__fmaf_rn(a.x, cos.x, of_b.x), __fmaf_rn(a.y, cos.y, of_b.y)});
+        Pair<T>::pack({__fmaf_rn(a.x, cos.x, of_b.x), __fmaf_rn(a.y, cos.y, of_b.y)});
   }
   return rotated;
 }
@@ -233,10 +234,11 @@ __device__ void assign_if(bool condition, const Vector& from, Vector* to) {
   }
 }
 
+template <class T>
 struct Heads {
-  const Type* query;
-  const Type* key;
-  const Type* value;
+  const T* query;
+  const T* key;
+  const T* value;
   int64_t query_stride;  // from token to token, in elements
   int64_t key_stride;
   int64_t value_stride;
@@ -244,20 +246,23 @@ struct Heads {
   uint32_t num_kv_heads;
 };
 
+template <class T>
 struct Weights {
-  const Type* query;
-  const Type* key;
+  const T* query;
+  const T* key;
   float eps;
 };
 
+template <class T>
 struct Angles {
-  const Type* cos_sin_cache;
+  const T* cos_sin_cache;
   const int64_t* positions;
 };
 
+template <class T>
 struct Outputs {
-  Type* query;
-  Type* key;
+  T* query;
+  T* key;
   float* query_sums;  // of squares, by head; of kOnceByHalves
   float* key_sums;
 };
@@ -266,9 +271,10 @@ struct Outputs {
 // rounding it and with the squares added up as PyTorch 2.11 does, or as 2.14 does.
 enum class Norm { kNone, kRounded, kOnceByHalves, kOnceByPairs };
 
+template <class T>
 struct PagedCache {
-  Type* key;
-  Type* value;
+  T* key;
+  T* value;
   const int64_t* slot_mapping;
   int64_t page_stride;
   int64_t slot_stride;
@@ -276,9 +282,10 @@ struct PagedCache {
   int page_size;
 };
 
-template <Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false>
-__device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
-                                  const Outputs& out, const PagedCache& cache, int next_may_begin) {
+template <class T, Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false>
+__device__ void rotate_and_append(const Heads<T>& heads, const Weights<T>& weights,
+                                  const Angles<T>& angles, const Outputs<T>& out,
+                                  const PagedCache<T>& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
   const auto [token, lane, element, all_head, is_head, is_query, is_value] =
       Part<kHeadSize>(heads.num_q_heads, heads.num_kv_heads);
@@ -292,22 +299,22 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   Vector other_weight;
   if constexpr (kHasNorms) {
     static_assert(kRoundsOnce || kHeadSize == kNormedHead);
-    const Type* const all_weights = is_query ? weights.query : weights.key;
+    const T* const all_weights = is_query ? weights.query : weights.key;
     weight = load_shared_by_rows(all_weights + element);
     if constexpr (kRoundsOnce) {
       other_weight = load_shared_by_rows(all_weights + (element ^ (kHeadSize / 2)));
     }
   }
   const int64_t slot = __ldg(cache.slot_mapping + token);
-  const Type* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
-                            element % (kHeadSize / 2);
+  const T* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
+                         element % (kHeadSize / 2);
   const Vector cosines = load_shared_by_rows(angle);
   const Vector sines = load_shared_by_rows(angle + kHeadSize / 2);
   const int64_t place =
       slot / cache.page_size * cache.page_stride + slot % cache.page_size * cache.slot_stride;
   wait_for_kernel_before();
 
-  const Type* const rows = is_query ? heads.query : is_value ? heads.value : heads.key;
+  const T* const rows = is_query ? heads.query : is_value ? heads.value : heads.key;
   const int64_t stride = is_query   ? heads.query_stride
                          : is_value ? heads.value_stride
                                     : heads.key_stride;
@@ -317,14 +324,14 @@ __device__ void rotate_and_append(const Heads& heads, const Weights& weights, co
   float squares = 0;
   if constexpr (kRoundsOnce) {
     const Vector other = of_other_half<kLanes>(x);
-    squares = kNorm == Norm::kOnceByHalves ? sum_of_squares_of_halves<kLanes>(x, other)
-                                           : sum_of_squares_by_pairs<kLanes>(x);
-    rotated =
-        normalize_and_rotate<kHeadSize, kIsGemma>({x, other}, {weight, other_weight}, squares,
-                                                  weights.eps, cosines, sines, lane < kLanes / 2);
+    squares = kNorm == Norm::kOnceByHalves ? sum_of_squares_of_halves<T, kLanes>(x, other)
+                                           : sum_of_squares_by_pairs<T, kLanes>(x);
+    rotated = normalize_and_rotate<T, kHeadSize, kIsGemma>({x, other}, {weight, other_weight},
+                                                           squares, weights.eps, cosines, sines,
+                                                           lane < kLanes / 2);
   } else {
-    if constexpr (kHasNorms) rotated = normalize(x, weight, sum_of_squares(x), weights.eps);
-    rotated = rotate<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
+    if constexpr (kHasNorms) rotated = normalize<T>(x, weight, sum_of_squares<T>(x), weights.eps);
+    rotated = rotate<T, kLanes>(rotated, cosines, sines, lane < kLanes / 2);
   }
   if (!is_head) return;
   if (!is_value) {
@@ -349,9 +356,9 @@ struct SlotCache {
 };
 
 // A row of qkv is the heads of query, key and value, one behind the other.
-template <bool kHasNorms, int kHeadSize = kNormedHead>
-__device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint32_t num_kv_heads,
-                                          const Weights& weights, const float* cos_sin_cache,
+template <class T, bool kHasNorms, int kHeadSize = kNormedHead>
+__device__ void rotate_in_place_and_store(T* qkv, uint32_t num_q_heads, uint32_t num_kv_heads,
+                                          const Weights<T>& weights, const float* cos_sin_cache,
                                           const int64_t* positions, const SlotCache& cache,
                                           int next_may_begin) {
   let_next_begin(next_may_begin);
@@ -374,21 +381,21 @@ __device__ void rotate_in_place_and_store(Type* qkv, uint32_t num_q_heads, uint3
   load_floats(angle + kHeadSize / 2, sines);
   wait_for_kernel_before();
 
-  Type* const place = qkv + (token * all_heads + head) * kHeadSize + element;
+  T* const place = qkv + (token * all_heads + head) * kHeadSize + element;
   Vector x = {};
   if (is_head) x = load_once(place);
   Vector rotated = x;
   if constexpr (kHasNorms) {
-    rotated = normalize(x, weight, sum_of_squares_by_halves(x), weights.eps);
+    rotated = normalize<T>(x, weight, sum_of_squares_by_halves<T>(x), weights.eps);
   }
-  rotated = rotate_by_floats<kLanes>(rotated, cosines, sines, lane < kLanes / 2);
+  rotated = rotate_by_floats<T, kLanes>(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) store(place, rotated);
   if (is_query || slot < 0 || slot == cache.reserved_slot) return;
   assign_if(is_value, x, &rotated);
   const uint32_t cached = head - num_q_heads - (is_value ? num_kv_heads : 0);
   store((is_value ? cache.value + slot * cache.value_stride : cache.key + slot * cache.key_stride) +
-            sizeof(Type) * (cached * kHeadSize + element),
+            sizeof(T) * (cached * kHeadSize + element),
         rotated);
 }
 
@@ -406,7 +413,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
     __nv_bfloat16* value_cache, int64_t query_stride, int64_t key_stride, int64_t value_stride,
     int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size,
     uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_and_append<fibshim::Norm::kRounded>(
+  fibshim::rotate_and_append<__nv_bfloat16, fibshim::Norm::kRounded>(
       {query, key, value, query_stride, key_stride, value_stride, num_q_heads, num_kv_heads},
       {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
       {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size},
@@ -415,15 +422,15 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
 
 // The same without norms. A row of qkv begins with the heads of the query, followed by those of the
 // key; the values may be anywhere.
-#define FIBSHIM_ROPE_APPEND(head_size)                                                             \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) rope_append_d##head_size##_bf16( \
-      const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* cos_sin_cache,    \
-      const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,             \
-      __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,                \
-      int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,            \
-      int64_t head_stride, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,             \
-      int next_may_begin) {                                                                        \
-    fibshim::rotate_and_append<fibshim::Norm::kNone, head_size>(                                   \
+#define FIBSHIM_ROPE_APPEND(head_size, dtype, T)                                                   \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
+      rope_append_d##head_size##_##dtype(                                                          \
+          const T* qkv, const T* value, const T* cos_sin_cache, const int64_t* positions,          \
+          const int64_t* slot_mapping, T* query_out, T* key_out, T* key_cache, T* value_cache,     \
+          int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,        \
+          int64_t head_stride, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,         \
+          int next_may_begin) {                                                                    \
+    fibshim::rotate_and_append<T, fibshim::Norm::kNone, head_size>(                                \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {}, {cos_sin_cache, positions}, {query_out, key_out},                                      \
@@ -431,23 +438,23 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
         next_may_begin);                                                                           \
   }
 
-FIBSHIM_ROPE_APPEND(64)
-FIBSHIM_ROPE_APPEND(128)
+FIBSHIM_ROPE_APPEND(64, bf16, __nv_bfloat16)
+FIBSHIM_ROPE_APPEND(128, bf16, __nv_bfloat16)
+FIBSHIM_ROPE_APPEND(128, fp16, __half)
 
 // With norms that are not rounded. The first has the sums of the heads' squares, which Inductor's
 // kernels of PyTorch 2.11 pass on in memory; the second adds them up as PyTorch 2.14 does, and
 // passes on none, as 2.13. Weights of gemma_ are less by 1.
-#define FIBSHIM_ONCE_APPEND(prefix, head_size, is_gemma)                                           \
+#define FIBSHIM_ONCE_APPEND(prefix, head_size, is_gemma, dtype, T)                                 \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
-      prefix##qk_rope_once_append_sums_d##head_size##_bf16(                                        \
-          const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight, \
-          const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,                     \
-          const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,         \
-          __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,            \
-          float* query_sums, float* key_sums, int64_t row_size, int64_t value_stride,              \
-          int64_t page_stride, int64_t slot_stride, int64_t head_stride, float eps, int page_size, \
+      prefix##qk_rope_once_append_sums_d##head_size##_##dtype(                                     \
+          const T* qkv, const T* value, const T* query_weight, const T* key_weight,                \
+          const T* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,           \
+          T* query_out, T* key_out, T* key_cache, T* value_cache, float* query_sums,               \
+          float* key_sums, int64_t row_size, int64_t value_stride, int64_t page_stride,            \
+          int64_t slot_stride, int64_t head_stride, float eps, int page_size,                      \
           uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {                       \
-    fibshim::rotate_and_append<fibshim::Norm::kOnceByHalves, head_size, is_gemma>(                 \
+    fibshim::rotate_and_append<T, fibshim::Norm::kOnceByHalves, head_size, is_gemma>(              \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {query_weight, key_weight, eps}, {cos_sin_cache, positions},                               \
@@ -456,15 +463,14 @@ FIBSHIM_ROPE_APPEND(128)
         next_may_begin);                                                                           \
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
-      prefix##qk_rope_once_append_d##head_size##_bf16(                                             \
-          const __nv_bfloat16* qkv, const __nv_bfloat16* value, const __nv_bfloat16* query_weight, \
-          const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,                     \
-          const int64_t* positions, const int64_t* slot_mapping, __nv_bfloat16* query_out,         \
-          __nv_bfloat16* key_out, __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,            \
-          int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,        \
-          int64_t head_stride, float eps, int page_size, uint32_t num_q_heads,                     \
-          uint32_t num_kv_heads, int next_may_begin) {                                             \
-    fibshim::rotate_and_append<fibshim::Norm::kOnceByPairs, head_size, is_gemma>(                  \
+      prefix##qk_rope_once_append_d##head_size##_##dtype(                                          \
+          const T* qkv, const T* value, const T* query_weight, const T* key_weight,                \
+          const T* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,           \
+          T* query_out, T* key_out, T* key_cache, T* value_cache, int64_t row_size,                \
+          int64_t value_stride, int64_t page_stride, int64_t slot_stride, int64_t head_stride,     \
+          float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,                   \
+          int next_may_begin) {                                                                    \
+    fibshim::rotate_and_append<T, fibshim::Norm::kOnceByPairs, head_size, is_gemma>(               \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},         \
@@ -472,9 +478,10 @@ FIBSHIM_ROPE_APPEND(128)
         next_may_begin);                                                                           \
   }
 
-FIBSHIM_ONCE_APPEND(, 128, false)
-FIBSHIM_ONCE_APPEND(gemma_, 128, true)
-FIBSHIM_ONCE_APPEND(gemma_, 256, true)
+FIBSHIM_ONCE_APPEND(, 128, false, bf16, __nv_bfloat16)
+FIBSHIM_ONCE_APPEND(, 128, false, fp16, __half)
+FIBSHIM_ONCE_APPEND(gemma_, 128, true, bf16, __nv_bfloat16)
+FIBSHIM_ONCE_APPEND(gemma_, 256, true, bf16, __nv_bfloat16)
 
 // In place. Strides are in bytes, from slot to slot. A token with the reserved slot, or with one
 // below zero, is not written into the cache; -1: no slot is reserved.
@@ -485,7 +492,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                             void* value_cache, int64_t key_slot_stride, int64_t value_slot_stride,
                             int64_t reserved_slot, float eps, uint32_t num_q_heads,
                             uint32_t num_kv_heads, int next_may_begin) {
-  fibshim::rotate_in_place_and_store<true>(
+  fibshim::rotate_in_place_and_store<__nv_bfloat16, true>(
       qkv, num_q_heads, num_kv_heads, {query_weight, key_weight, eps}, cos_sin_cache, positions,
       {static_cast<char*>(key_cache), static_cast<char*>(value_cache), slots, key_slot_stride,
        value_slot_stride, reserved_slot},
@@ -499,7 +506,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
       const int64_t* slots, void* key_cache, void* value_cache, int64_t key_slot_stride,          \
       int64_t value_slot_stride, int64_t reserved_slot, uint32_t num_q_heads,                     \
       uint32_t num_kv_heads, int next_may_begin) {                                                \
-    fibshim::rotate_in_place_and_store<false, head_size>(                                         \
+    fibshim::rotate_in_place_and_store<__nv_bfloat16, false, head_size>(                          \
         qkv, num_q_heads, num_kv_heads, {}, cos_sin_cache, positions,                             \
         {static_cast<char*>(key_cache), static_cast<char*>(value_cache), slots, key_slot_stride,  \
          value_slot_stride, reserved_slot},                                                       \

@@ -69,30 +69,27 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_KERNELS(hidden)                                                                    \
-  FIBSHIM_COMPARE_WITH_TABLES(hidden)                                                              \
-  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_h##hidden##_bf16(                  \
-      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
-      __nv_bfloat16* output, float eps, int batch_size, int next_may_begin) {                      \
-    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, nullptr, weight, output, nullptr, nullptr, eps, batch_size,          \
-        next_may_begin);                                                                           \
+#define FIBSHIM_KERNELS(hidden, dtype, T)                                                          \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                                \
+      add_rmsnorm_h##hidden##_##dtype(const T* hidden_states, const T* first, const T* weight,     \
+                                      T* output, float eps, int batch_size, int next_may_begin) {  \
+    fibshim::normalize_sum<T, fibshim::PlanFor<hidden>>(hidden_states, first, nullptr, weight,     \
+                                                        output, nullptr, nullptr, eps, batch_size, \
+                                                        next_may_begin);                           \
   }                                                                                                \
-  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_h##hidden##_bf16(                 \
-      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
-      const __nv_bfloat16* weight, __nv_bfloat16* output, float eps, int batch_size,               \
-      int next_may_begin) {                                                                        \
-    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, second, weight, output, nullptr, nullptr, eps, batch_size,           \
-        next_may_begin);                                                                           \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_h##hidden##_##dtype(              \
+      const T* hidden_states, const T* first, const T* second, const T* weight, T* output,         \
+      float eps, int batch_size, int next_may_begin) {                                             \
+    fibshim::normalize_sum<T, fibshim::PlanFor<hidden>>(hidden_states, first, second, weight,      \
+                                                        output, nullptr, nullptr, eps, batch_size, \
+                                                        next_may_begin);                           \
   }                                                                                                \
-  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_sum_h##hidden##_bf16(             \
-      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
-      const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* sum, float eps,           \
-      int batch_size, int next_may_begin) {                                                        \
-    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, second, weight, output, sum, nullptr, eps, batch_size,               \
-        next_may_begin);                                                                           \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_sum_h##hidden##_##dtype(          \
+      const T* hidden_states, const T* first, const T* second, const T* weight, T* output, T* sum, \
+      float eps, int batch_size, int next_may_begin) {                                             \
+    fibshim::normalize_sum<T, fibshim::PlanFor<hidden>>(hidden_states, first, second, weight,      \
+                                                        output, sum, nullptr, eps, batch_size,     \
+                                                        next_may_begin);                           \
   }
 // In front of experts.
 #define FIBSHIM_COPYING_KERNEL(hidden)                                                             \
@@ -104,16 +101,20 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
         next_may_begin);                                                                           \
   }
 
-FIBSHIM_KERNELS(896)
-FIBSHIM_KERNELS(1024)
-FIBSHIM_KERNELS(1536)
-FIBSHIM_KERNELS(2048)
-FIBSHIM_KERNELS(2560)
-FIBSHIM_KERNELS(3072)
-FIBSHIM_KERNELS(3584)
-FIBSHIM_KERNELS(4096)
-FIBSHIM_KERNELS(5120)
-FIBSHIM_KERNELS(8192)
+#define FIBSHIM_BFLOAT16(hidden)      \
+  FIBSHIM_COMPARE_WITH_TABLES(hidden) \
+  FIBSHIM_KERNELS(hidden, bf16, __nv_bfloat16)
+
+FIBSHIM_BFLOAT16(896)
+FIBSHIM_BFLOAT16(1024)
+FIBSHIM_BFLOAT16(1536)
+FIBSHIM_BFLOAT16(2048)
+FIBSHIM_BFLOAT16(3072)
+FIBSHIM_BOTH_TYPES(2560)
+FIBSHIM_BOTH_TYPES(3584)
+FIBSHIM_BOTH_TYPES(4096)
+FIBSHIM_BOTH_TYPES(5120)
+FIBSHIM_BOTH_TYPES(8192)
 
 FIBSHIM_COPYING_KERNEL(2048)
 FIBSHIM_COPYING_KERNEL(4096)

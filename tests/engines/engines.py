@@ -64,7 +64,8 @@ FOR_SM_90A = 0x800  # in e_flags of images that CUDA 12 made
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
 # FlashInfer's norms are compiled with: of all versions the code is the same.
-CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1", "0.7.4") for dsl in ("4.8.1", "4.8.1[cu13]")))
+CUTE = (("0.6.18", "4.6.2"), ("0.6.18", "4.6.2[cu13]"), ("0.6.18", "4.8.1"),
+        *((version, dsl) for version in ("0.7.2", "0.7.2.post1", "0.7.4") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
 # By how rows lie, cells of config/flashinfer/cute_*.table: the bytes of a tensor's parameter, its shape in the symbol, and the
 # strides of the first three parameters, where they are tensors.
@@ -118,6 +119,14 @@ MODELS = (
     *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
+    # In fp16, as weights in 4 bits are published (config/machete). Qwen2.5 adds biases where it rotates, which no folder knows: it has no heads here.
+    *(f"{sizes}:{tokens}:{flags}fp16" for tokens in (16384, 8192) for sizes, flags in (
+        *((f"2560:1e-6:9728:32:8:128:{positions}", "norms:") for positions in (40960, 262144)),  # Qwen3-4B
+        *((f"4096:1e-5:14336:32:8:128:{positions}", "") for positions in (8192, 32768, 131072)),  # Llama-3, Mistral
+        *((f"{sizes}:128:40960", "norms:") for sizes in ("4096:1e-6:12288:32:8", "5120:1e-6:17408:40:8", "5120:1e-6:25600:64:8")),  # Qwen3-8B, 14B, 32B
+        *((f"8192:1e-5:28672:64:8:128:{positions}", "") for positions in (8192, 131072)))),  # Llama-3-70B
+    *(f"{sizes}:0:0:128:1:16384:fp16" for sizes in (
+        "3584:1e-6:18944", "5120:1e-5:13824", "5120:1e-6:27648", "8192:1e-6:29568", "5120:1e-5:32768")),  # Qwen2.5-7B to 72B, Mistral-Small-24B
     # In fp8. What rotates has no other code then: one number of positions, and of tokens, is enough.
     *(f"{sizes}:{scales}" for scales in ("fp8_token", "fp8_static") for sizes in (
         "2048:1e-5:8192:32:8:64:131072:16384", "2048:1e-6:6144:16:8:128:40960:16384:norms", "2048:1e-6:0:32:4:128:40960:16384:norms",
@@ -129,6 +138,8 @@ MODELS = (
         *(f"5120:1e-6:{25600 // n}:{64 // n}:{8 // n}:128:40960:16384:norms:part" for n in (2, 4, 8)),
         *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:8192:16384:part" for n in (2, 4, 8)))),
 )
+# How the symbol of vLLM's write of keys and values spells the type, the pointers to it, and its end.
+WRITTEN_AS = {"bf16": ("13__nv_bfloat16S1_", "S5_PT0_S7_", "SB_i"), "fp16": ("tt", "S4_PT0_S6_", "SA_i")}
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
 # the activation, experts that a token has, and all.
 EXPERTS = (*(("vllm", version, "3.6.0") for version in ("0.20.2", "0.22.1", "0.24.0", "0.25.0", "0.26.0")),
@@ -463,7 +474,7 @@ def compile_inductor(version):
 
 
 def inductor():
-    """The code tells what no launch says: sizes of activations and rotary embeddings, and epsilon."""
+    """The code tells what no launch says: type, sizes of activations and rotary embeddings, and epsilon."""
     kernels, codes = collections.defaultdict(dict), collections.defaultdict(lambda: collections.defaultdict(set))
     for version in TORCH:
         made, index = compile_inductor(version)
@@ -475,61 +486,76 @@ def inductor():
             sizes = one["sizes"]
             if "positions" in sizes:  # of all of them
                 sizes = {name: size for name, size in sizes.items() if name != "positions"}
-            codes[one["kind"]][tuple(sizes.values())].add(cubin["code"])
+            codes[one["kind"], one["type"]][tuple(sizes.values())].add(cubin["code"])
     lines = [f"{','.join(origin)} {' '.join(key)}" for key, origin in sorted(kernels.items())]
     (HERE / "data/vllm.compiled").write_text("fibshim kernels 1: vllm\n" + "\n".join(lines) + "\n")
+    write_inductor_tables(codes)
 
+
+def write_inductor_tables(codes):
+    """`codes`: by kind and type, and by sizes."""
     def write(table, head, found):
         listed = [" ".join((*map(str, row), *(",".join(f'"{code}"' for code in sorted(of)) for of in lists))) for row, *lists in found]
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
             f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
+    typed = lambda label, of_type: label if of_type == "bf16" else f"{label.rstrip('-')}-{of_type}"
+    norms_of = lambda kind, of_type: [((hidden, eps, typed("-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}", of_type)), of)
+                                      for (hidden, eps), of in sorted(codes[kind, of_type].items())]
     in_fp8 = lambda kind: [f"{kind}_{scales}" for scales in ("fp8_per_token", "fp8_static")]
-    for kind in ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_apart", "add2_rms_norm_sum", "norm_add_rms_norm",
-                 "norm_add2_rms_norm", "norm_add2_rms_norm_sum", *in_fp8("rms_norm"), *in_fp8("add_rms_norm"), *in_fp8("add2_rms_norm_sum")):
-        norms = [((hidden, eps, "-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}"), of) for (hidden, eps), of in sorted(codes[kind].items())]
-        write(f"inductor_{kind}", "hidden_size eps label codes", norms)
-        if kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
-            write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
-        if kind in ("add2_rms_norm", "add2_rms_norm_sum"):
+    for kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_apart", "add2_rms_norm_sum"):
+        write(f"inductor_{kind}", "hidden_size eps label types codes",
+              [((*norm, of_type), of) for of_type in WRITTEN_AS for norm, of in norms_of(kind, of_type)])
+    for kind in ("rms_norm", "add_rms_norm_copy", "norm_add_rms_norm", "norm_add2_rms_norm", "norm_add2_rms_norm_sum",
+                 *in_fp8("rms_norm"), *in_fp8("add_rms_norm"), *in_fp8("add2_rms_norm_sum")):
+        write(f"inductor_{kind}", "hidden_size eps label codes", norms_of(kind, "bf16"))
+    for kind in ("add_rms_norm", "add2_rms_norm", "add2_rms_norm_sum"):
+        norms = norms_of(kind, "bf16")
+        write(f"splitk_reduce_{kind}", "hidden_size eps label codes", [norm for norm in norms if norm[0][0] in REDUCED])
+        if kind != "add_rms_norm":
             write(f"moe_sum_{kind}", "hidden_size eps topk label codes",
                   [((*norm[:2], EXPERT_SUMS[norm[:2]], norm[2]), of) for norm, of in norms if norm[:2] in EXPERT_SUMS])
-    for kind in ("silu_and_mul", "gelu_tanh_and_mul", *in_fp8("silu_and_mul")):
-        write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind].items())])
-    write("inductor_quant_fp8_per_token", "hidden_size codes", sorted((sizes, of) for sizes, of in codes["quant_fp8_per_token"].items()))
+    for kind in ("silu_and_mul", "gelu_tanh_and_mul"):
+        write(f"inductor_{kind}", "hidden_size width type_label types codes",
+              [((2 * width, width, typed("-", of_type), of_type), of) for of_type in WRITTEN_AS for (width,), of in sorted(codes[kind, of_type].items())])
+    for kind in in_fp8("silu_and_mul"):
+        write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind, "bf16"].items())])
+    write("inductor_quant_fp8_per_token", "hidden_size codes", sorted((sizes, of) for sizes, of in codes["quant_fp8_per_token", "bf16"].items()))
     alike = collections.defaultdict(list)  # rows of many sizes, which such a code does not tell apart
-    for (size,), of in codes["quant_fp8_static"].items():
+    for (size,), of in codes["quant_fp8_static", "bf16"].items():
         alike[frozenset(of)].append(size)
     write("inductor_quant_fp8_static", "hidden_size codes", sorted(((math.gcd(*sizes),), of) for of, sizes in alike.items()))
-    queries, keys = codes["rope_query"], codes["rope_key"]
+    queries, keys = codes["rope_query", "bf16"], codes["rope_key", "bf16"]
     label = lambda head: "-" if head == 128 else f"-d{head}"
     slices = [((row, 0, q_heads, head, label(head)), of) for (row, q_heads, _, head), of in queries.items()]
     slices += [((row, head * q_heads, kv_heads, head, label(head)), of) for (row, q_heads, kv_heads, head), of in keys.items()]
     write("inductor_rope", "row first heads head_size label codes", sorted(slices))
     # Where two models have rows of the same size, heads tell them apart.
     together = {}
-    for sizes in sorted({*queries, *codes["rope_both"]}):
+    for sizes in sorted({*queries, *codes["rope_both", "bf16"]}):
         together[sizes] = label(sizes[-1]) if not any(sizes[::3] == other[::3] for other in together) else f"-q{sizes[1]}"
-    write("inductor_rope_append", "row order query key q_heads kv_heads head_size label first_codes second_codes",
-          [((row, order, query, 1 - query, q_heads, kv_heads, head, together[row, q_heads, kv_heads, head]),
-            *((queries[row, q_heads, kv_heads, head], keys[row, q_heads, kv_heads, head])[::1 - 2 * query]))
-           for row, q_heads, kv_heads, head in sorted(queries) for order, query in (("-", 0), ("-key-first", 1))])
-    write("inductor_rope_both_append", "row q_heads kv_heads head_size label codes",
-          [((*sizes, together[sizes]), of) for sizes, of in sorted(codes["rope_both"].items())])
-    normed = {kind: sorted(codes[f"qk_{kind}"].items()) for kind in ("rope_both", "rope_query", "norm_rope_query")}
-    sums, of_key = codes["qk_sums"], lambda kind, sizes: codes[f"qk_{kind}_key"][sizes]
-    named = lambda sizes: (*sizes, "-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}")
-    write("inductor_qk_norm_rope_append", "row q_heads kv_heads head_size eps family label sums_codes codes",
-          [(named(sizes), sums[sizes[:4]], of) for sizes, of in normed["rope_both"]])
+    appended = lambda kind: [(of_type, *one) for of_type in WRITTEN_AS for one in sorted(codes[kind, of_type].items())]
+    named = lambda sizes, of_type: (*sizes, typed("-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}", of_type), of_type, *WRITTEN_AS[of_type])
+    types = "types mangled pointers end"
+    write("inductor_rope_append", f"row order query key q_heads kv_heads head_size label {types} first_codes second_codes",
+          [((sizes[0], order, query, 1 - query, *sizes[1:], typed(together[sizes], of_type), of_type, *WRITTEN_AS[of_type]),
+            *(of, codes["rope_key", of_type][sizes])[::1 - 2 * query])
+           for of_type, sizes, of in appended("rope_query") for order, query in (("-", 0), ("-key-first", 1))])
+    write("inductor_rope_both_append", f"row q_heads kv_heads head_size label {types} codes",
+          [((*sizes, typed(together[sizes], of_type), of_type, *WRITTEN_AS[of_type]), of) for of_type, sizes, of in appended("rope_both")])
+    write("inductor_qk_norm_rope_append", f"row q_heads kv_heads head_size eps family label {types} sums_codes codes",
+          [(named(sizes, of_type), codes["qk_sums", of_type][sizes[:4]], of) for of_type, sizes, of in appended("qk_rope_both")])
     orders = (("-", 0, 1), ("-key-first", 1, 0))
-    write("inductor_qk_norm_rope_apart_append", "row order query key q_heads kv_heads head_size eps family label sums_codes first_codes second_codes",
-          [((sizes[0], order, 1 + query, 1 + key, *named(sizes)[1:]), sums[sizes[:4]], *(of, of_key("rope", sizes))[::key - query])
-           for sizes, of in normed["rope_query"] for order, query, key in orders])
-    write("inductor_qk_norm_rope_both_append", "row q_heads kv_heads head_size eps family label codes",
-          [(named(sizes), of) for sizes, of in sorted(codes["qk_norm_rope_both"].items())])
-    write("inductor_qk_norm_rope_whole_append", "row order query key q_heads kv_heads head_size eps family label first_codes second_codes",
-          [((sizes[0], order, query, key, *named(sizes)[1:]), *(of, of_key("norm_rope", sizes))[::key - query])
-           for sizes, of in normed["norm_rope_query"] for order, query, key in orders])
+    write("inductor_qk_norm_rope_apart_append",
+          f"row order query key q_heads kv_heads head_size eps family label {types} sums_codes first_codes second_codes",
+          [((sizes[0], order, 1 + query, 1 + key, *named(sizes, of_type)[1:]), codes["qk_sums", of_type][sizes[:4]],
+            *(of, codes["qk_rope_key", of_type][sizes])[::key - query])
+           for of_type, sizes, of in appended("qk_rope_query") for order, query, key in orders])
+    write("inductor_qk_norm_rope_both_append", f"row q_heads kv_heads head_size eps family label {types} codes",
+          [(named(sizes, of_type), of) for of_type, sizes, of in appended("qk_norm_rope_both")])
+    write("inductor_qk_norm_rope_whole_append", f"row order query key q_heads kv_heads head_size eps family label {types} first_codes second_codes",
+          [((sizes[0], order, query, key, *named(sizes, of_type)[1:]), *(of, codes["qk_norm_rope_key", of_type][sizes])[::key - query])
+           for of_type, sizes, of in appended("qk_norm_rope_query") for order, query, key in orders])
 
 
 def compile_experts(engine, version, triton):

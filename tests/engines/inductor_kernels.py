@@ -1,7 +1,7 @@
 """What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
 embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma][:fp8_token|:fp8_static]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma][:fp16][:fp8_token|:fp8_static]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
@@ -9,12 +9,13 @@ cubin is what. The operations are vLLM's: it replaces its own norms by these aft
 `reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
 whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. part: what one of several GPUs has of a model,
 which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
-weights are less by 1, and whose activation is GELU. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
+weights are less by 1, and whose activation is GELU. fp16: instead of bfloat16. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
 one that the model has.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
 and the line of its own source. TOKENS, the most of a batch, decides whether one kernel rotates query and key.
 """
+import functools
 import importlib.util
 import json
 import os
@@ -119,6 +120,7 @@ def rotate(x, cos_sin):
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
 
 
+TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 FP8 = torch.finfo(torch.float8_e4m3fn)
 # How vLLM, whose versions share this PyTorch, looks for the largest of a row: since 0.32 by amax.
 LARGEST_BY = {"2.11": ("max",), "2.13": ("max", "amax")}.get(torch.__version__.rpartition(".")[0], ("amax",))
@@ -211,30 +213,31 @@ def first_norm(model):
     return run
 
 
-def tensor(*shape, dtype=torch.bfloat16):
+def tensor(dtype, *shape):
     return torch.empty(shape, dtype=dtype, device="cuda")
 
 
 def weight_of(model, outputs, inputs):
     if model["scales"] is None:
-        return tensor(outputs, inputs)
-    weight = tensor(outputs, inputs, dtype=torch.float8_e4m3fn).t()
-    return weight, tensor(outputs, 1, dtype=torch.float32), tensor(dtype=torch.float32) if model["scales"] == "static" else model["scales"]
+        return tensor(model["dtype"], outputs, inputs)
+    weight = tensor(torch.float8_e4m3fn, outputs, inputs).t()
+    return weight, tensor(torch.float32, outputs, 1), tensor(torch.float32) if model["scales"] == "static" else model["scales"]
 
 
 def inputs_of_norm(model):
     """And which of them have the tokens."""
     hidden, row = model["hidden"], model["head"] * (model["q_heads"] + 2 * model["kv_heads"])
-    return [tensor(model["tokens"], hidden), tensor(hidden), weight_of(model, row, hidden)], (0,)
+    return [tensor(model["dtype"], model["tokens"], hidden), tensor(model["dtype"], hidden), weight_of(model, row, hidden)], (0,)
 
 
 def inputs_between(model):
     hidden, width, tokens, head = model["hidden"], model["width"], model["tokens"], model["head"]
+    of_model = functools.partial(tensor, model["dtype"])
     q_heads = model["q_heads"] or hidden // head
     row = head * (q_heads + 2 * model["kv_heads"])
-    return [tensor(tokens, q_heads, head), tensor(tokens, hidden), weight_of(model, hidden, q_heads * head), tensor(hidden), weight_of(model, 2 * width, hidden),
-            weight_of(model, hidden, width), tensor(hidden), weight_of(model, row, hidden), tensor(head), tensor(head), tensor(tokens, dtype=torch.int64),
-            tensor(model["positions"], head), tensor(hidden), tensor(hidden)], (0, 1, 10)
+    return [of_model(tokens, q_heads, head), of_model(tokens, hidden), weight_of(model, hidden, q_heads * head), of_model(hidden), weight_of(model, 2 * width, hidden),
+            weight_of(model, hidden, width), of_model(hidden), weight_of(model, row, hidden), of_model(head), of_model(head), tensor(torch.int64, tokens),
+            of_model(model["positions"], head), of_model(hidden), of_model(hidden)], (0, 1, 10)
 
 
 def generated_code(function, inputs_of, model):
@@ -357,7 +360,8 @@ def compile_kernels(text, model, out, index):
         kind, sizes, known_as = kind_of(name, source, model)
         if kind is None:
             raise ValueError(f"{name} is no kernel that is known here: {source}")
-        stem = "-".join([kind, *(str(size) for size in sizes.values()), *(["max"] if kind.endswith("per_token") and model["scales"] == "max" else [])])
+        stem = "-".join([kind, *(str(size) for size in sizes.values()), *(["max"] if kind.endswith("per_token") and model["scales"] == "max" else []),
+                         *(["fp16"] if model["dtype"] is torch.float16 else [])])
         path = out / f"{stem}.py"
         if path.exists() and path.read_text() == source:
             continue
@@ -377,7 +381,7 @@ def compile_kernels(text, model, out, index):
             cubin = f"{stem}-{'-'.join(map(str, config.kwargs.values()))}-{config.num_warps}-{config.num_stages}.cubin"
             if not any(one["file"] == cubin for one in index):
                 (out / cubin).write_bytes(compiled.asm["cubin"])
-                index.append({"file": cubin, "kind": kind, "sizes": sizes, "name": known_as, "elements": config.kwargs["XBLOCK"],
+                index.append({"file": cubin, "kind": kind, "sizes": sizes, "type": TYPES[model["dtype"]], "name": known_as, "elements": config.kwargs["XBLOCK"],
                               "threads": 32 * config.num_warps, "shared_mem": compiled.metadata.shared})
 
 
@@ -397,7 +401,8 @@ def main():
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
-        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags}
+        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags,
+                  "dtype": torch.float16 if "fp16" in flags else torch.bfloat16}
         for scales in LARGEST_BY if "fp8_token" in flags else ["static" if "fp8_static" in flags else None]:
             model["scales"] = scales
             if model["is_part"]:  # alone, a GPU norms the rows where it looks them up

@@ -32,9 +32,10 @@ class Case:
     """`arguments`: of ours, by name. `originals`: arguments of Inductor's kernel, without its two null pointers; `elements`: what its grid covers,
     of each of its parts."""
 
-    def __init__(self, kind, sizes, positions, rows):
+    def __init__(self, kind, sizes, of_type, positions, rows):
+        dtype, suffix = (torch.float16, "_fp16") if of_type == "fp16" else (torch.bfloat16, "")
         generator = torch.Generator(device="cuda").manual_seed(rows)
-        normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").bfloat16()
+        normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").to(dtype)
         if kind.startswith("norm_"):
             hidden, eps, is_of_three = sizes["hidden_size"], sizes["eps"], "add2" in kind
             self.definition = f"gemma_{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}"
@@ -53,7 +54,7 @@ class Case:
             self.exact = [*([exact] * (len(self.outputs) - 1) if is_of_three else [x.double().pow(2).sum(-1)]), normed(exact, weight)]
         elif "norm" in kind:
             hidden = sizes["hidden_size"]
-            self.definition = f"{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}"
+            self.definition = f"{kind.replace('rms_norm', 'rmsnorm')}_h{hidden}{suffix}"
             inputs = [normal(rows, hidden) for _ in range({"rms": 1, "add": 2, "add2": 3}[kind.split("_")[0]])]
             weight = 1 + 0.2 * normal(hidden)
             self.outputs = [torch.empty_like(inputs[0]) for _ in range(2 if kind.endswith(("sum", "copy")) else 1)]
@@ -71,7 +72,7 @@ class Case:
             self.exact = [total, norm] if kind.endswith("sum") else [norm] * len(self.outputs)
         elif kind.endswith("_and_mul"):
             width = sizes["width"]
-            self.definition = f"{kind}_once_h{2 * width}"
+            self.definition = f"{kind}_once_h{2 * width}{suffix}"
             x = normal(rows, 2 * width)
             self.outputs = [torch.empty(rows, width, dtype=x.dtype, device="cuda")]
             self.originals = [x, self.outputs[0], rows * width]
@@ -118,11 +119,14 @@ class Original:
         self.kernel.launch((sum(-(-elements // self.elements) for elements in case.elements), 1, 1), (self.threads, 1, 1), [*values, None, None], self.shared_mem)
 
 
-def judge(report, version, kind, sizes, positions, originals, solution, pattern):
-    name = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}"
+def described(kind, sizes, of_type):
+    return f"{kind} {'-'.join(map(str, sizes.values()))}{' fp16' * (of_type == 'fp16')}"
+
+
+def judge(report, name, of_kind, originals, solution, pattern):
     with report.phase(f"{name}: as near to float64") as problems:
         for rows in JUDGED:
-            case = Case(kind, sizes, positions, rows)
+            case = Case(*of_kind, rows)
             problems += [f"the pattern takes {argument} from elsewhere" for argument, value in pattern["arguments"].items()
                          if "arg" in value and argument in case.arguments and case.arguments[argument] is not case.originals[value["arg"]]]
             case.prepare()
@@ -135,23 +139,25 @@ def judge(report, version, kind, sizes, positions, originals, solution, pattern)
                              if not (mine <= 1.01 * his and his == his)]
 
 
-def pattern_of(folder, kind, sizes):
+def pattern_of(folder, kind, sizes, of_type):
     """A norm's, which may leave row counts to torch.compile; others have all."""
     if "norm" not in kind:
         return {"arguments": {}, "where": []}
-    return json.loads(next(folder.glob(f"patterns/vllm-inductor-{kind.replace('_', '-')}-h{sizes['hidden_size']}*.json")).read_text())
+    paths = folder.glob(f"patterns/vllm-inductor-{kind.replace('_', '-')}-h{sizes['hidden_size']}*.json")
+    return json.loads(next(path for path in paths if ("fp16" in path.stem) == (of_type == "fp16")).read_text())
 
 
-def time_all(version, kind, sizes, positions, originals, solution, where, all_rows, kept, table, slower):
+def time_all(version, of_kind, originals, solution, where, all_rows, kept, table, slower):
+    kind, sizes, of_type, _ = of_kind
     for rows in all_rows:
-        case = Case(kind, sizes, positions, rows)
+        case = Case(*of_kind, rows)
         values = sizes | case.axes | {"num_tokens": rows, "nnz": rows, "batch_size": rows}
         holds = all(evaluate(one, values) for one in (*solution.launch_block.get("when", ()), *where))
         his = min(graph_us(lambda: original.launch(case), case.moved) for original in originals)
         us = graph_us(lambda: solution.launch(case.arguments, solution.launch_block.get("pdl", False)), case.moved)
-        line = f"{version}: {kind} {'-'.join(map(str, sizes.values()))}, {rows} rows: {us:.2f} us, Inductor's {his:.2f}{'' if holds else ' (not for so many)'}"
+        line = f"{version}: {described(kind, sizes, of_type)}, {rows} rows: {us:.2f} us, Inductor's {his:.2f}{'' if holds else ' (not for so many)'}"
         print(line, flush=True)
-        table.append({"torch": version, "kind": kind, "sizes": sizes, "rows": rows, "us": us, "original_us": his, "holds": holds})
+        table.append({"torch": version, "kind": kind, "sizes": sizes, "type": of_type, "rows": rows, "us": us, "original_us": his, "holds": holds})
         if holds:
             kept.add(case.definition, "torch.compile", us, his, **case.axes)
             if us > NOISE * his:
@@ -176,28 +182,29 @@ def main():
     for folder in sorted((args.build / "inductor").iterdir()):
         groups = {}
         for one in json.loads((folder / "index.json").read_text()):
-            sizes = {name: size for name, size in one["sizes"].items() if name != "positions"}
-            if one["kind"] in ALONE and (not args.kinds or one["kind"] in args.kinds):
+            kind, of_type, sizes = one["kind"], one["type"], {name: size for name, size in one["sizes"].items() if name != "positions"}
+            is_alone = kind in ALONE and not (kind.startswith("rope") and of_type == "fp16")
+            if is_alone and (not args.kinds or kind in args.kinds):
                 # One number of positions stands for all.
-                positions, ones = groups.setdefault((one["kind"], tuple(sizes.items())), (one["sizes"].get("positions"), []))
+                positions, ones = groups.setdefault((kind, tuple(sizes.items()), of_type), (one["sizes"].get("positions"), []))
                 if one["sizes"].get("positions") == positions:
                     ones.append(one)
         version = folder.name.split("-")[0]
-        for (kind, sizes), (positions, ones) in groups.items():
-            sizes = dict(sizes)
-            definition = Case(kind, sizes, positions, 1).definition
+        for (kind, sizes, of_type), (positions, ones) in groups.items():
+            of_kind = kind, dict(sizes), of_type, positions
+            definition, name = Case(*of_kind, 1).definition, f"{version}: {described(*of_kind[:3])}"
             if args.only and definition not in args.only:
                 continue
             originals, solution = [Original(folder, one) for one in ones], solutions.get(definition)
             if solution is None:
-                report.check(f"{version}: {kind} {sizes}", ["has no solution"])
+                report.check(name, ["has no solution"])
                 continue
-            pattern = pattern_of(args.build / "config/vllm", kind, sizes)
-            judge(report, version, kind, sizes, positions, originals, solution, pattern)
+            pattern = pattern_of(args.build / "config/vllm", *of_kind[:3])
+            judge(report, name, of_kind, originals, solution, pattern)
             if (version, solution.definition) in timed:
                 continue  # with another epsilon
             timed.add((version, solution.definition))
-            time_all(version, kind, sizes, positions, originals, solution, pattern["where"], args.rows, kept, table, slower)
+            time_all(version, of_kind, originals, solution, pattern["where"], args.rows, kept, table, slower)
     report.check("not slower", slower)
     return finish(report, args, kept, table)
 

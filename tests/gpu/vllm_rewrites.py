@@ -5,7 +5,8 @@
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
 what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole,
-and of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
+of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, and without norms rope-compiled; with -fp16 behind it what
+there is in fp16, too; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
 Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
@@ -191,6 +192,10 @@ class Heads:
         return 4 * self.qkv.numel()
 
     @classmethod
+    def suffix(cls):
+        return "_fp16" if cls.dtypes == ("float16",) else ""
+
+    @classmethod
     def definition(cls, q_heads, kv_heads):
         return f"qk_rmsnorm_rope_append_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
 
@@ -203,7 +208,7 @@ class Rotation(Heads):
 
     @classmethod
     def definition(cls, q_heads, kv_heads):
-        return f"rope_append_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+        return f"rope_append_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}{cls.suffix()}"
 
     @classmethod
     def parts(cls):
@@ -257,11 +262,11 @@ class Compiled(Heads):
 
     @classmethod
     def definition(cls, q_heads, kv_heads):
-        return f"{'gemma_' * cls.bias}qk_rmsnorm_rope_once_append{cls.form}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}"
+        return f"{'gemma_' * cls.bias}qk_rmsnorm_rope_once_append{cls.form}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}{cls.suffix()}"
 
     @classmethod
     def key(cls, kind, q_heads, kv_heads):
-        return f"{kind} {q_heads} {kv_heads} {cls.HEAD}"
+        return f"{kind} {q_heads} {kv_heads} {cls.HEAD}{cls.suffix()}"
 
     @classmethod
     def configurations(cls, build):
@@ -270,7 +275,8 @@ class Compiled(Heads):
         found = {}
         for one in json.loads((folder / "index.json").read_text()):
             sizes = one["sizes"]
-            if one["kind"].startswith("qk_") and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS and sizes["head"] == cls.HEAD:
+            if one["kind"].startswith(("qk_", "rope_")) and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS and sizes["head"] == cls.HEAD \
+                    and one["type"] == ("fp16" if cls.suffix() else "bf16"):
                 found.setdefault(cls.key(one["kind"], sizes["q_heads"], sizes["kv_heads"]), []).append({**one, "file": str(folder / one["file"])})
         return found
 
@@ -279,10 +285,11 @@ class Compiled(Heads):
         """The fastest of each, with many tokens, as Inductor tries them."""
         import torch
         from graph_time import graph_us
-        cls.allocate(torch.bfloat16)
+        dtype = getattr(torch, cls.dtypes[0])
+        cls.allocate(dtype)
         configurations, chosen = cls.configurations(build), {}
         for size in cls.sizes:
-            case = cls(size, 4096, torch.bfloat16, False)
+            case = cls(size, 4096, dtype, False)
             case.make_outputs()
             for kind in case.launches():
                 key = cls.key(kind, *size)
@@ -383,6 +390,46 @@ class CompiledOnce(CompiledWhole):
         return {"qk_norm_rope_both": ([self.qkv, self.weights[0], self.positions, self.angles, self.weights[1], self.q, self.k, *rows], rows)}
 
 
+class CompiledRotation(Rotation, CompiledWhole):
+    """Without norms."""
+    sizes = ((32, 8), (64, 8))
+    memory = {}
+    POSITIONS = 131072
+    run = CompiledWhole.run
+
+    def launches(self):
+        part = lambda x: ([self.qkv, self.positions, self.angles, x, x.numel()], [x.numel()])
+        return {"rope_query": part(self.q), "rope_key": part(self.k)}
+
+
+class CompiledHalf(Compiled):
+    sizes = ((32, 8), (40, 8))
+    memory = {}
+    dtypes = ("float16",)
+
+
+class CompiledApartHalf(CompiledApart):
+    memory = {}
+    dtypes = ("float16",)
+
+
+class CompiledOnceHalf(CompiledOnce):
+    sizes = ((32, 8), (40, 8), (64, 8))
+    memory = {}
+    dtypes = ("float16",)
+
+
+class CompiledWholeHalf(CompiledWhole):
+    sizes = CompiledOnceHalf.sizes
+    memory = {}
+    dtypes = ("float16",)
+
+
+class CompiledRotationHalf(CompiledRotation):
+    memory = {}
+    dtypes = ("float16",)
+
+
 def make_rotation():
     import triton
     import triton.language as tl
@@ -425,7 +472,10 @@ WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, Fa
         "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
         "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False),
         "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False),
-        "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False)}
+        "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False),
+        "rope-compiled": (CompiledRotation, False), "rope-compiled-fp16": (CompiledRotationHalf, False),
+        "qk-compiled-fp16": (CompiledHalf, False), "qk-apart-fp16": (CompiledApartHalf, False), "qk-once-fp16": (CompiledOnceHalf, False),
+        "qk-whole-fp16": (CompiledWholeHalf, False)}
 
 
 def sizes_of(kind, kept):
@@ -453,7 +503,7 @@ def child(args):
         torch.ops.load_library(str(args.kernels.with_name("_C.abi3.so")))
     for kind in {WHAT[what][0] for what in args.what}:
         if issubclass(kind, Heads):
-            kind.allocate(torch.bfloat16)  # before others, between which there would be room
+            kind.allocate(getattr(torch, kind.dtypes[0]))  # before others, between which there would be room
     out = {}
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):

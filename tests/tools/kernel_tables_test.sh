@@ -17,8 +17,8 @@ expect_refused() {
   fi
 }
 
-expect_refused 'another block' 's/^1536  *192/1536 96/'
-expect_refused 'another grid' 's/^hidden_size  block  rows/hidden_size block grid/; s/^1536  *192  *8192/1536 192 ceil_div(batch_size,4)/'
+expect_refused 'another block' 's/^\(1536 .*\) 192 /\1 96 /'
+expect_refused 'another grid' '/^hidden_size/s/ rows / grid /; s/^\(1536 .* 192 \) *8192/\1 ceil_div(batch_size,4)/'
 expect_refused 'a size without a line' '/^1536 /d'
 for family in fused_add_rmsnorm layernorm quant_per_block quant_per_token rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm then_quant_per_block; do
   commands=$(env -u MAKEFLAGS make -n -W kernels/common/row.cuh BUILD="$build" "$build/kernels/$family/$family.sm_90.cubin")
