@@ -58,15 +58,14 @@ def load(path):
             raw = raw.clone()
         tensors[name] = raw.view(types[entry["dtype"]]).reshape(entry["shape"])
     return tensors
+type_names = {dtype: name for name, dtype in types.items()}
 def save(path, tensors):
     header, parts, at = {}, [], 0
     for name, tensor in tensors.items():
-        if tensor.dtype.is_floating_point and tensor.element_size() == 1:
-            tensor = tensor.float()
-        tensor = tensor.to(torch.float64).cpu().contiguous()
-        raw = tensor.numpy().tobytes()
-        header[name] = {"dtype": "F64", "shape": list(tensor.shape), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
+        tensor = tensor.cpu().contiguous()
+        raw = tensor.reshape(-1).view(torch.uint8).numpy()
+        header[name] = {"dtype": type_names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + raw.size]}
+        at += raw.size
         parts.append(raw)
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
