@@ -11,7 +11,7 @@ from families import family_of
 WANTED = ("norm", "quantised norm", "activation", "RoPE", "KV write")
 # Kernels that no pattern can know, by name, and why.
 NOT_KNOWABLE = (
-    (re.compile(r"triton_(?:red|per)_fused__to_copy_(?:add_)?embedding_(?:mul_)?rms_norm_\d+"),
+    (re.compile(r"triton_(?:red|per)_fused__to_copy_(?:add_)?embedding_(?:machete_mm_)?(?:mul_)?rms_norm_\d+"),
      "gathers the rows of the embedding, too, once a step: which of its five pointers is which stands in no recording"),
 )
 ROWS = 200  # characters of a kernel's name

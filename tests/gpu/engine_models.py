@@ -51,6 +51,8 @@ MODELS = {
                   "moe_intermediate_size": 768, "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8,
                   "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
+MODELS |= {"qwen2_7b_awq": {**MODELS["qwen2_7b"], "torch_dtype": "float16", "quantization_config": AWQ},
+           **{f"{name}_fp16": {**MODELS[name], "torch_dtype": "float16"} for name in ("llama_gptq", "qwen3_awq")}}
 MODELS["qwen3_moe_fp8_blocks"] = {**MODELS["qwen3_moe"], "quantization_config": {
     **FP8_BLOCKS, "modules_to_not_convert": ["lm_head", *(f"model.layers.{layer}.mlp.gate" for layer in range(48))]}}
 

@@ -69,7 +69,7 @@ def make_engine(layers, is_eager=False, contexts=(), model=engine_models.LLAMA, 
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
         engine_models.write(folder, model, layers)
-        llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max([2048, *contexts]),
+        llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=max([2048, *contexts]),
                   enforce_eager=is_eager, seed=0, enable_prefix_caching=bool(contexts),
                   **{"gpu_memory_utilization": 0.3, "max_num_seqs": 64, **more})
     llm.apply_model(engine_models.fill)
