@@ -6,7 +6,8 @@
 //   add2_rmsnorm_sum_h4096_bf16  the same, and z goes to `sum`
 //   add_rmsnorm_copy_h4096_bf16  of x + first, and output goes to `copy`, too
 //
-// output may be hidden_states: a thread reads an element before it overwrites it.
+// Some sizes have the first three in fp16, too. output may be hidden_states: a thread reads an
+// element before it overwrites it.
 #include "row.cuh"
 
 namespace fibshim {

@@ -63,7 +63,7 @@ FATBIN = struct.pack("<I", 0xba55ed50)
 FOR_SM_90A = 0x800  # in e_flags of images that CUDA 12 made
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
-# FlashInfer's norms are compiled with: of all versions the code is the same.
+# Versions of FlashInfer, and of the CuTe-DSL that compiles their norms. From 4.8.1 all versions of FlashInfer have the same code.
 CUTE = (("0.6.18", "4.6.2"), ("0.6.18", "4.6.2[cu13]"), ("0.6.18", "4.8.1"),
         *((version, dsl) for version in ("0.7.2", "0.7.2.post1", "0.7.4") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
@@ -119,10 +119,10 @@ MODELS = (
     *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
-    # In fp16, as weights in 4 bits are published (config/machete). Qwen2.5 adds biases where it rotates, which no folder knows: it has no heads here.
+    # In fp16, as weights in 4 bits are published (config/machete). With these Qwen2.5 adds its biases where it rotates, which no folder knows: it has no heads here.
     *(f"{sizes}:{tokens}:{flags}fp16" for tokens in (16384, 8192) for sizes, flags in (
         *((f"2560:1e-6:9728:32:8:128:{positions}", "norms:") for positions in (40960, 262144)),  # Qwen3-4B
-        *((f"4096:1e-5:14336:32:8:128:{positions}", "") for positions in (8192, 32768, 131072)),  # Llama-3, Mistral
+        *((f"4096:1e-5:14336:32:8:128:{positions}", "") for positions in (4096, 8192, 32768, 131072)),  # Llama-3, Mistral
         *((f"{sizes}:128:40960", "norms:") for sizes in ("4096:1e-6:12288:32:8", "5120:1e-6:17408:40:8", "5120:1e-6:25600:64:8")),  # Qwen3-8B, 14B, 32B
         *((f"8192:1e-5:28672:64:8:128:{positions}", "") for positions in (8192, 131072)))),  # Llama-3-70B
     *(f"{sizes}:0:0:128:1:16384:fp16" for sizes in (
@@ -532,7 +532,7 @@ def write_inductor_tables(codes):
     write("inductor_rope", "row first heads head_size label codes", sorted(slices))
     # Where two models have rows of the same size, heads tell them apart.
     together = {}
-    for sizes in sorted({*queries, *codes["rope_both", "bf16"]}):
+    for sizes in sorted({sizes for of_type in WRITTEN_AS for kind in ("rope_query", "rope_both") for sizes in codes[kind, of_type]}):
         together[sizes] = label(sizes[-1]) if not any(sizes[::3] == other[::3] for other in together) else f"-q{sizes[1]}"
     appended = lambda kind: [(of_type, *one) for of_type in WRITTEN_AS for one in sorted(codes[kind, of_type].items())]
     named = lambda sizes, of_type: (*sizes, typed("-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}", of_type), of_type, *WRITTEN_AS[of_type])

@@ -24,7 +24,7 @@ from solutions import Kernel, load_folder
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 JUDGED = (1, 3, 77, 1024)
 ALONE = ("rms_norm", "add_rms_norm", "add_rms_norm_copy", "add2_rms_norm", "add2_rms_norm_sum", "norm_add_rms_norm", "norm_add2_rms_norm",
-         "norm_add2_rms_norm_sum", "silu_and_mul", "gelu_tanh_and_mul", "rope_query", "rope_key")  # what is replaced by itself
+         "norm_add2_rms_norm_sum", "silu_and_mul", "gelu_tanh_and_mul", "rope_query", "rope_key")  # what is replaced by itself; rotation only in bfloat16
 NOISE = 1.03  # what times of the same kernel differ by
 
 

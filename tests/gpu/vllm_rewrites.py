@@ -403,7 +403,7 @@ class CompiledRotation(Rotation, CompiledWhole):
 
 
 class CompiledHalf(Compiled):
-    sizes = ((32, 8), (40, 8))
+    sizes = ((32, 8), (40, 8), (64, 8))
     memory = {}
     dtypes = ("float16",)
 
@@ -414,13 +414,13 @@ class CompiledApartHalf(CompiledApart):
 
 
 class CompiledOnceHalf(CompiledOnce):
-    sizes = ((32, 8), (40, 8), (64, 8))
+    sizes = CompiledHalf.sizes
     memory = {}
     dtypes = ("float16",)
 
 
 class CompiledWholeHalf(CompiledWhole):
-    sizes = CompiledOnceHalf.sizes
+    sizes = CompiledHalf.sizes
     memory = {}
     dtypes = ("float16",)
 
@@ -543,7 +543,7 @@ def tell_codes(args, folders):
     for folder in folders:
         paths = list(pathlib.Path(folder, "patterns").glob("*.json"))
         patterns = {path: json.loads(path.read_text()) for path in paths}
-        images = {json.dumps(pattern["match"]["image"]): codes[path.stem.removeprefix("vllm-inductor-rope-")]
+        images = {json.dumps(pattern["match"]["image"]): pattern["match"]["image"] + codes[path.stem.removeprefix("vllm-inductor-rope-")]
                   for path, pattern in patterns.items() if path.stem.removeprefix("vllm-inductor-rope-") in codes}
         for path, pattern in patterns.items():
             matches = pattern["match"] if isinstance(pattern["match"], list) else [pattern["match"]]

@@ -62,6 +62,8 @@ type_names = {dtype: name for name, dtype in types.items()}
 def save(path, tensors):
     header, parts, at = {}, [], 0
     for name, tensor in tensors.items():
+        if tensor.dtype not in type_names:
+            raise TypeError('"%s" is a tensor of %s, which no definition has' % (name, tensor.dtype))
         tensor = tensor.cpu().contiguous()
         raw = tensor.reshape(-1).view(torch.uint8).numpy()
         header[name] = {"dtype": type_names[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + raw.size]}
