@@ -75,7 +75,7 @@ constexpr char kCuteNorm[] =
 
 // A norm of rows of 2048, or silu·mul of tokens of 3072, and SGLang's quantisation behind it, in a graph.
 struct SglangPairs {
-  explicit SglangPairs(const Gpu& on) : gpu(on), module(on.load_module(kEngines)) {}
+  explicit SglangPairs(const Gpu& device) : gpu(device), module(device.load_module(kEngines)) {}
   template <class... Arguments>
   void launch(const std::string& kernel, Arguments... values) const {
     void* pointers[] = {&values...};
