@@ -125,6 +125,12 @@ expand() {
         out[i] = line
       }
       if (file == "") { print template ": no name or label" > "/dev/stderr"; exit 1 }
+      if ((getline line < file) >= 0) {
+        sub(/.*\//, "", file)
+        print template ": a second " file > "/dev/stderr"
+        failed = 1
+        exit
+      }
       for (i = 1; i <= lines; ++i) {
         line = out[i]
         for (token in long) if (index(line, token) > 0) {

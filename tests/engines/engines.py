@@ -63,7 +63,7 @@ FATBIN = struct.pack("<I", 0xba55ed50)
 FOR_SM_90A = 0x800  # in e_flags of images that CUDA 12 made
 FLASHINFER_SAMPLING, INDUCTOR = BUILD / "flashinfer_sampling", BUILD / "inductor"
 FIBSHIM = BUILD / "bin/fibshim"
-# Versions of FlashInfer, and of the CuTe-DSL that compiles their norms. From 4.8.1 all versions of FlashInfer have the same code.
+# Versions of FlashInfer, and of the CuTe-DSL that compiles their norms. 4.8.1 makes the same code of all of these versions.
 CUTE = (("0.6.18", "4.6.2"), ("0.6.18", "4.6.2[cu13]"), ("0.6.18", "4.8.1"),
         *((version, dsl) for version in ("0.7.2", "0.7.2.post1", "0.7.4") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
@@ -119,7 +119,7 @@ MODELS = (
     *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:{positions}:{tokens}:part" for n in (2, 4, 8) for positions in (8192, 131072)
       for tokens in (16384, 8192)),  # Llama-3-70B
     *(f"8192:1e-6:{29568 // n}:{64 // n}:{8 // n}:128:32768:{tokens}:part" for n in (4, 8) for tokens in (16384, 8192)),  # Qwen2.5-72B
-    # In fp16, as weights in 4 bits are published (config/machete). With these Qwen2.5 adds its biases where it rotates, which no folder knows: it has no heads here.
+    # In fp16, as weights in 4 bits are published (config/machete). With these Qwen2.5 adds its biases where it rotates, which no folder knows: its rotation is left out here.
     *(f"{sizes}:{tokens}:{flags}fp16" for tokens in (16384, 8192) for sizes, flags in (
         *((f"2560:1e-6:9728:32:8:128:{positions}", "norms:") for positions in (40960, 262144)),  # Qwen3-4B
         *((f"4096:1e-5:14336:32:8:128:{positions}", "") for positions in (4096, 8192, 32768, 131072)),  # Llama-3, Mistral
@@ -535,14 +535,15 @@ def write_inductor_tables(codes):
     for sizes in sorted({sizes for of_type in WRITTEN_AS for kind in ("rope_query", "rope_both") for sizes in codes[kind, of_type]}):
         together[sizes] = label(sizes[-1]) if not any(sizes[::3] == other[::3] for other in together) else f"-q{sizes[1]}"
     appended = lambda kind: [(of_type, *one) for of_type in WRITTEN_AS for one in sorted(codes[kind, of_type].items())]
-    named = lambda sizes, of_type: (*sizes, typed("-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}", of_type), of_type, *WRITTEN_AS[of_type])
+    with_type = lambda label, of_type: (typed(label, of_type), of_type, *WRITTEN_AS[of_type])
+    named = lambda sizes, of_type: (*sizes, *with_type("-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}", of_type))
     types = "types mangled pointers end"
     write("inductor_rope_append", f"row order query key q_heads kv_heads head_size label {types} first_codes second_codes",
-          [((sizes[0], order, query, 1 - query, *sizes[1:], typed(together[sizes], of_type), of_type, *WRITTEN_AS[of_type]),
+          [((sizes[0], order, query, 1 - query, *sizes[1:], *with_type(together[sizes], of_type)),
             *(of, codes["rope_key", of_type][sizes])[::1 - 2 * query])
            for of_type, sizes, of in appended("rope_query") for order, query in (("-", 0), ("-key-first", 1))])
     write("inductor_rope_both_append", f"row q_heads kv_heads head_size label {types} codes",
-          [((*sizes, typed(together[sizes], of_type), of_type, *WRITTEN_AS[of_type]), of) for of_type, sizes, of in appended("rope_both")])
+          [((*sizes, *with_type(together[sizes], of_type)), of) for of_type, sizes, of in appended("rope_both")])
     write("inductor_qk_norm_rope_append", f"row q_heads kv_heads head_size eps family label {types} sums_codes codes",
           [(named(sizes, of_type), codes["qk_sums", of_type][sizes[:4]], of) for of_type, sizes, of in appended("qk_rope_both")])
     orders = (("-", 0, 1), ("-key-first", 1, 0))
