@@ -28,13 +28,13 @@ umask 022  # what others can write is not trusted
 source=$1 kernel_sources=$2 cubins=$3 output=$4
 here=$(dirname "$0")
 
-# type    a definition's dtype and its name's suffix; in mangled names, as CUDA's type and as c10's
+# type    a definition's dtype and its name's suffix, a label's suffix; in mangled names, as the type of CUDA, c10 and CUTLASS
 types="
-bf16      bfloat16  -      13__nv_bfloat16  N3c108BFloat16E
-fp16      float16   _fp16  6__half          N3c104HalfE
-fp32      float32   _fp32  f                f
+bf16      bfloat16  -      -           13__nv_bfloat16  N3c108BFloat16E  NS_10bfloat16_tE
+fp16      float16   _fp16  -fp16       6__half          N3c104HalfE      NS_6half_tE
+fp32      float32   _fp32  -fp32       f                f                f
 "
-type_columns="type dtype suffix cuda_type c10_type"
+type_columns="type dtype suffix type_label cuda_type c10_type cutlass_type"
 cuda_spec='"language": "cuda", "target_hardware": ["NVIDIA_A100", "NVIDIA_H100", "NVIDIA_H200", "NVIDIA_B200"],
     "dependencies": [], "destination_passing_style": true, "binding": null'
 

@@ -7,6 +7,7 @@ namespace fibshim {
 
 constexpr int kAhead = 16;  // parts of a row whose loads are in flight together
 
+template <class T>
 struct DecodeParts {
   const float* partial_output;  // [parts, heads, rows, kHeadDim]
   const float* partial_lse;     // [parts, heads, rows], natural logarithms
@@ -14,7 +15,7 @@ struct DecodeParts {
   const int* query_lengths;     // [batch_size] 0: nothing to do; null if sorted
   const int* split_counts;      // [batch_size]
   const int* order;             // [batch_size] whose split_counts are; null if not sorted
-  __nv_bfloat16* output;        // [rows, heads, kHeadDim]
+  T* output;                    // [rows, heads, kHeadDim]
   float* lse;                   // [heads, rows]
   int64_t output_stride;        // of a row, in elements
   int batch_size, rows, heads;
@@ -46,20 +47,21 @@ __device__ inline float load_lse(const float* from) {
   return lse;
 }
 
+template <class T>
 struct MergedVector {
   float sums[4];
   float weights, largest;  // of the row's head
   __device__ uint2 packed() const {
-    return {Pair<__nv_bfloat16>::pack({sums[0], sums[1]}),
-            Pair<__nv_bfloat16>::pack({sums[2], sums[3]})};
+    return {Pair<T>::pack({sums[0], sums[1]}), Pair<T>::pack({sums[2], sums[3]})};
   }
   __device__ float lse() const { return fmaf(log2_approximately(weights), 0.693147182f, largest); }
 };
 
 // Merges one head of a row, with one lane per vector of four elements. All lanes of the warp must
 // call this, with the same number of parts.
-template <int kHeadDim>
-__device__ MergedVector merge(const DecodeParts& call, int64_t row, int head, int parts, int lane) {
+template <int kHeadDim, class T>
+__device__ MergedVector<T> merge(const DecodeParts<T>& call, int64_t row, int head, int parts,
+                                 int lane) {
   constexpr int kLanes = kHeadDim / 4;
   const int64_t part_stride = int64_t{call.heads} * call.rows;
   const int64_t at = int64_t{head} * call.rows + row;
@@ -128,17 +130,17 @@ __device__ MergedVector merge(const DecodeParts& call, int64_t row, int head, in
   return {{sums[0], sums[1], sums[2], sums[3]}, weights, largest};
 }
 
-template <int kHeadDim>
-__device__ uint2* output_vector(const DecodeParts& call, int64_t row, int head, int lane) {
+template <int kHeadDim, class T>
+__device__ uint2* output_vector(const DecodeParts<T>& call, int64_t row, int head, int lane) {
   return reinterpret_cast<uint2*>(call.output + row * call.output_stride +
                                   int64_t{head} * kHeadDim + lane * 4);
 }
 
 // Lanes beyond the last head (`is_written` is false) compute another head and do not store it.
-template <int kHeadDim>
-__device__ MergedVector merge_and_store(const DecodeParts& call, int64_t row, int head, int parts,
-                                        int lane, bool is_written) {
-  const MergedVector merged = merge<kHeadDim>(call, row, head, parts, lane);
+template <int kHeadDim, class T>
+__device__ MergedVector<T> merge_and_store(const DecodeParts<T>& call, int64_t row, int head,
+                                           int parts, int lane, bool is_written) {
+  const MergedVector<T> merged = merge<kHeadDim>(call, row, head, parts, lane);
   if (is_written) {
     *output_vector<kHeadDim>(call, row, head, lane) = merged.packed();
     if (lane == 0) call.lse[int64_t{head} * call.rows + row] = merged.lse();

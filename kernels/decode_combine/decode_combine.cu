@@ -6,6 +6,7 @@
 //   decode_combine_d64_bf16    heads of 64: a warp has two heads
 //   decode_combine_d128_sorted_bf16, decode_combine_d64_sorted_bf16   counts of sequences in another
 //                              order, which is given in place of the lengths of queries
+//   decode_combine_d128_fp16, ...   each in fp16
 //
 // The numbers of parts are in device memory, where a replayed graph finds new values. A sequence in
 // one part needs no merging, and mostly all sequences, or all but a few long ones, are in one part.
@@ -23,8 +24,8 @@ constexpr int kWarps = 4;
 
 // `semaphore`: a counter of the forward kernel, which this kernel resets to 0; null if there is
 // none.
-template <int kHeadDim, bool kIsSorted>
-__device__ void combine(const DecodeParts& call, int* semaphore, int next_may_begin) {
+template <int kHeadDim, bool kIsSorted, class T>
+__device__ void combine(const DecodeParts<T>& call, int* semaphore, int next_may_begin) {
   constexpr int kLanes = kHeadDim / 4;
   constexpr int kHeads = 32 / kLanes;  // per warp
   let_next_begin(next_may_begin);
@@ -61,19 +62,23 @@ __device__ void combine(const DecodeParts& call, int* semaphore, int next_may_be
 }  // namespace fibshim
 
 // partial_output must be aligned to 16 bytes, output and its stride to 8 bytes.
-#define FIBSHIM_KERNEL(name, head_dim, is_sorted, of_sequences, query_lengths, order)              \
-  extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32)                               \
-      name(const float* partial_output, const float* partial_lse, const int* first_rows,           \
-           const int* of_sequences, const int* split_counts, __nv_bfloat16* output, float* lse,    \
-           int* semaphore, int64_t output_stride, int batch_size, int rows, int heads,             \
-           int next_may_begin) {                                                                   \
+#define FIBSHIM_KERNEL_OF(T, name, head_dim, is_sorted, of_sequences, query_lengths, order)        \
+  extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32) name(                         \
+      const float* partial_output, const float* partial_lse, const int* first_rows,                \
+      const int* of_sequences, const int* split_counts, T* output, float* lse, int* semaphore,     \
+      int64_t output_stride, int batch_size, int rows, int heads, int next_may_begin) {            \
     fibshim::combine<head_dim, is_sorted>(                                                         \
-        fibshim::DecodeParts(partial_output, partial_lse, first_rows, query_lengths, split_counts, \
-                             order, output, lse, output_stride, batch_size, rows, heads),          \
+        fibshim::DecodeParts<T>(partial_output, partial_lse, first_rows, query_lengths,            \
+                                split_counts, order, output, lse, output_stride, batch_size, rows, \
+                                heads),                                                            \
         semaphore, next_may_begin);                                                                \
   }
 
-FIBSHIM_KERNEL(decode_combine_d128_bf16, 128, false, query_lengths, query_lengths, nullptr)
-FIBSHIM_KERNEL(decode_combine_d64_bf16, 64, false, query_lengths, query_lengths, nullptr)
-FIBSHIM_KERNEL(decode_combine_d128_sorted_bf16, 128, true, order, nullptr, order)
-FIBSHIM_KERNEL(decode_combine_d64_sorted_bf16, 64, true, order, nullptr, order)
+#define FIBSHIM_KERNEL(name, ...)                            \
+  FIBSHIM_KERNEL_OF(__nv_bfloat16, name##_bf16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_OF(__half, name##_fp16, __VA_ARGS__)
+
+FIBSHIM_KERNEL(decode_combine_d128, 128, false, query_lengths, query_lengths, nullptr)
+FIBSHIM_KERNEL(decode_combine_d64, 64, false, query_lengths, query_lengths, nullptr)
+FIBSHIM_KERNEL(decode_combine_d128_sorted, 128, true, order, nullptr, order)
+FIBSHIM_KERNEL(decode_combine_d64_sorted, 64, true, order, nullptr, order)

@@ -36,7 +36,7 @@ struct Quantization {
 };
 
 // A warp has a head of a row. `semaphore`: as of decode_combine.
-__device__ void combine_and_quantize(const DecodeParts& call, int* semaphore,
+__device__ void combine_and_quantize(const DecodeParts<__nv_bfloat16>& call, int* semaphore,
                                      const Quantization& quantization, int next_may_begin) {
   let_next_begin(next_may_begin);
   const int lane = threadIdx.x % 32;
@@ -87,8 +87,9 @@ extern "C" __global__ void __launch_bounds__(fibshim::kWarps * 32)
         int rows, int heads, float least, int hides_nan, int scale_row_stride,
         int scale_block_stride, int next_may_begin) {
   fibshim::combine_and_quantize(
-      fibshim::DecodeParts(partial_output, partial_lse, first_rows, nullptr, split_counts, order,
-                           output, lse, output_stride, batch_size, rows, heads),
+      fibshim::DecodeParts<__nv_bfloat16>(partial_output, partial_lse, first_rows, nullptr,
+                                          split_counts, order, output, lse, output_stride,
+                                          batch_size, rows, heads),
       semaphore, {quantized, {scales, scale_row_stride, scale_block_stride}, least, hides_nan != 0},
       next_may_begin);
 }

@@ -1,6 +1,6 @@
 // Attention of one query token per sequence over a paged cache of keys and values: GQA with at most
-// eight query heads per KV head, in bfloat16. It replaces FlashAttention 3's forward kernel and
-// keeps its contract.
+// eight query heads per KV head, in bfloat16 or fp16. It replaces FlashAttention 3's forward kernel
+// and keeps its contract.
 //
 //   paged_decode_d128_w6_bf16        heads of 128, six warps per block
 //   paged_decode_d128_w4_bf16        four warps, for a few more blocks than the SMs have room for
@@ -9,7 +9,7 @@
 //   paged_decode_d128_w6_token_bf16, ..._w4_token, ..._w6_pair_token   pages of one token
 //
 // planned_decode_d128_bf16 and planned_decode_d64_bf16 replace FlashInfer's decode kernel and
-// follow its plan.
+// follow its plan. Each has a twin in fp16, such as planned_decode_d64_fp16.
 //
 // A block works on one (sequence, KV head, part of the tokens) at a time. The inputs that determine
 // the work are in device memory, where a replayed graph finds new values: lengths, first rows of Q,
@@ -51,17 +51,18 @@ constexpr int kBlocks = 256;        // about as many as an H200 has room for
 constexpr uint32_t kFewestFirst = 512;
 constexpr uint32_t kFewestShared = 768;
 
+template <class T>
 struct Call {
-  const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
-  const __nv_bfloat16* k;  // by page, token and head
-  const __nv_bfloat16* v;
+  const T* q;  // [rows, kv_heads * group, kHeadDim]
+  const T* k;  // by page, token and head
+  const T* v;
   const int* page_table;     // [batch_size, max_pages]
   const int* lengths;        // [batch_size] tokens of K and V
   const int* first_rows;     // [batch_size + 1] of Q
   const int* query_lengths;  // [batch_size] 0: nothing to do
   const int* split_counts;   // [batch_size]; null: 1
   const int* order;          // [batch_size]; null: the sequences in their own order
-  __nv_bfloat16* output;     // as q
+  T* output;                 // as q
   float* lse;                // [kv_heads * group, rows], natural logarithms
   float* partial_output;     // [parts, kv_heads * group, rows, kHeadDim]
   float* partial_lse;        // [parts, kv_heads * group, rows]
@@ -71,8 +72,8 @@ struct Call {
 };
 
 // The sequence at a place of query_lengths and split_counts.
-template <bool kIsSorted>
-__device__ int sequence_at(const Call& call, int place) {
+template <bool kIsSorted, class T>
+__device__ int sequence_at(const Call<T>& call, int place) {
   return kIsSorted ? call.order[place] : place;
 }
 
@@ -165,7 +166,9 @@ class Schedule {
 template <bool kIsSorted>
 class PairSchedule {
  public:
-  __device__ PairSchedule(const Call& call, int lane) : batch_size_(call.batch_size), lane_(lane) {
+  template <class T>
+  __device__ PairSchedule(const Call<T>& call, int lane)
+      : batch_size_(call.batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int place = i * 32 + lane;
@@ -269,21 +272,21 @@ struct Sums {
   float weights = 0;  // of this lane's tokens only
 };
 
-template <int kHeadDim>
+template <class T, int kHeadDim>
 class Tokens {
  public:
   static constexpr int kKeyParts = kHeadDim / 32;
   static constexpr int kValueParts = kHeadDim / 64;
 
-  __device__ Tokens(const Call& call, int head, int lane) : call_(call), lane_(lane) {
+  __device__ Tokens(const Call<T>& call, int head, int lane) : call_(call), lane_(lane) {
     const int64_t at = head * call.head_stride;
     k_ = call.k + at + lane % 4 * 8;
     v_ = call.v + at + lane / 4 * 8;
   }
 
   __device__ void load_query(int row, int head) {
-    const __nv_bfloat16* const at = call_.q + row * call_.q_stride +
-                                    (head * call_.group + lane_ / 4) * kHeadDim + lane_ % 4 * 8;
+    const T* const at = call_.q + row * call_.q_stride +
+                        (head * call_.group + lane_ / 4) * kHeadDim + lane_ % 4 * 8;
 #pragma unroll
     for (int part = 0; part < kKeyParts; ++part) {
       query_[part] = {};
@@ -296,7 +299,7 @@ class Tokens {
   __device__ void load_keys(const Rows& rows) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const __nv_bfloat16* const row = rows(k_, half * 8 + lane_ / 4);
+      const T* const row = rows(k_, half * 8 + lane_ / 4);
 #pragma unroll
       for (int part = 0; part < kKeyParts; ++part) keys_[half][part] = load_once(row + part * 32);
     }
@@ -306,7 +309,7 @@ class Tokens {
   __device__ void load_values(const Rows& rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat16* const row = rows(v_, i / 2 * 8 + lane_ % 4 * 2 + i % 2);
+      const T* const row = rows(v_, i / 2 * 8 + lane_ % 4 * 2 + i % 2);
 #pragma unroll
       for (int part = 0; part < kValueParts; ++part) {
         values_[i][part] = load_once(row + part * 64);
@@ -323,8 +326,8 @@ class Tokens {
       for (int part = 0; part < kKeyParts; ++part) {
         const Vector& q = query_[part];
         const Vector& key = keys_[half][part];
-        multiply(sums[0], q.pairs[0], 0, q.pairs[1], 0, key.pairs[0], key.pairs[1]);
-        multiply(sums[1], q.pairs[2], 0, q.pairs[3], 0, key.pairs[2], key.pairs[3]);
+        multiply_pairs<T>(sums[0], q.pairs[0], 0, q.pairs[1], 0, key.pairs[0], key.pairs[1]);
+        multiply_pairs<T>(sums[1], q.pairs[2], 0, q.pairs[3], 0, key.pairs[2], key.pairs[3]);
       }
       scores[half][0] = sums[0][0] + sums[1][0];
       scores[half][1] = sums[0][1] + sums[1][1];
@@ -337,8 +340,8 @@ class Tokens {
     for (int tile = 0; tile < Sums<kHeadDim>::kTiles; ++tile) {
       // Element g * 8 + tile of each 64; for heads of 64, g * 8 + tile and g * 8 + 4 + tile.
       const int low = tile, high = kValueParts == 2 ? tile : tile + 4;
-      multiply(sums->output[tile], pair(0, 0, low), pair(0, kValueParts - 1, high), pair(2, 0, low),
-               pair(2, kValueParts - 1, high), weights[0], weights[1]);
+      multiply_pairs<T>(sums->output[tile], pair(0, 0, low), pair(0, kValueParts - 1, high),
+                        pair(2, 0, low), pair(2, kValueParts - 1, high), weights[0], weights[1]);
     }
   }
 
@@ -349,10 +352,10 @@ class Tokens {
                        element % 2 == 0 ? 0x5410 : 0x7632);
   }
 
-  const Call& call_;
+  const Call<T>& call_;
   const int lane_;
-  const __nv_bfloat16* k_;
-  const __nv_bfloat16* v_;
+  const T* k_;
+  const T* v_;
   Vector query_[kKeyParts];
   Vector keys_[2][kKeyParts];
   Vector values_[4][kValueParts];
@@ -387,11 +390,11 @@ __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<k
   }
 }
 
-// Adds the tokens of a tile up to `last`. kIsExact: uses two bfloat16 numbers per weight in place
+// Adds the tokens of a tile up to `last`. kIsExact: uses two 16-bit numbers per weight in place
 // of one rounded one.
-template <bool kIsExact, int kHeadDim, class Rows>
+template <bool kIsExact, class T, int kHeadDim, class Rows>
 __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
-                         Tokens<kHeadDim>* tokens, Sums<kHeadDim>* sums) {
+                         Tokens<T, kHeadDim>* tokens, Sums<kHeadDim>* sums) {
   tokens->load_keys(rows);
   tokens->load_values(rows);
   float scores[2][2];
@@ -406,14 +409,13 @@ __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
   weigh(scores, scale, lane, sums, weights);
   uint32_t rounded[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) rounded[half] = Pair<__nv_bfloat16>::pack(weights[half]);
+  for (int half = 0; half < 2; ++half) rounded[half] = Pair<T>::pack(weights[half]);
   tokens->add(rounded, sums);
   if constexpr (kIsExact) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float2 added = Pair<__nv_bfloat16>::unpack(rounded[half]);
-      rounded[half] =
-          Pair<__nv_bfloat16>::pack({weights[half].x - added.x, weights[half].y - added.y});
+      const float2 added = Pair<T>::unpack(rounded[half]);
+      rounded[half] = Pair<T>::pack({weights[half].x - added.x, weights[half].y - added.y});
     }
     tokens->add(rounded, sums);
   }
@@ -423,7 +425,8 @@ __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
 class Pages {
  public:
   // Call::max_pages bounds the pages of a sequence until is_enough() is called.
-  __device__ Pages(const Call& call, int sequence, int lane)
+  template <class T>
+  __device__ Pages(const Call<T>& call, int sequence, int lane)
       : pages_(call.page_table + sequence * call.table_stride),
         shift_(31 - __clz(call.page_size / kTile)),
         lane_(lane),
@@ -444,7 +447,8 @@ class Pages {
   }
 
   // Returns where the tokens of the warp's tile number `turn` since the load begin in the caches.
-  __device__ int64_t offset(const Call& call, int tile, int turn) const {
+  template <class T>
+  __device__ int64_t offset(const Call<T>& call, int tile, int turn) const {
     const int page = __shfl_sync(~0u, known_, turn);
     return page * call.page_stride +
            (tile & ((1 << shift_) - 1)) * kTile * static_cast<int>(call.token_stride);
@@ -459,7 +463,8 @@ class Pages {
 // The same where a page is one token: lanes i and i + 16 have the page of token i of a tile.
 class TokenPages {
  public:
-  __device__ TokenPages(const Call& call, int sequence, int lane)
+  template <class T>
+  __device__ TokenPages(const Call<T>& call, int sequence, int lane)
       : pages_(call.page_table + sequence * call.table_stride),
         lane_(lane),
         last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
@@ -479,10 +484,10 @@ class TokenPages {
 };
 
 // Adds the warp's tiles first, first + step, ... below `end` to the sums.
-template <int kHeadDim>
-__device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int first, int step,
+template <int kHeadDim, class T>
+__device__ void attend(const Call<T>& call, Pages& pages, int row, int kv_head, int first, int step,
                        int end, int length, int lane, Sums<kHeadDim>* sums) {
-  Tokens<kHeadDim> tokens(call, kv_head, lane);
+  Tokens<T, kHeadDim> tokens(call, kv_head, lane);
   tokens.load_query(row, kv_head);
   int turn = 0;
   for (int tile = first; tile < end; tile += step) {
@@ -492,7 +497,7 @@ __device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int
     }
     const int64_t offset = pages.offset(call, tile, turn++);
     const int last = length - 1 - tile * kTile;
-    const auto rows = [&](const __nv_bfloat16* cache, int token) {
+    const auto rows = [&](const T* cache, int token) {
       return cache + offset + min(token, last) * static_cast<int>(call.token_stride);
     };
     add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums);
@@ -500,17 +505,17 @@ __device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int
 }
 
 // Looks up pages one tile ahead, so that keys and values need not wait for them.
-template <int kHeadDim>
-__device__ void attend(const Call& call, TokenPages& pages, int row, int kv_head, int first,
+template <int kHeadDim, class T>
+__device__ void attend(const Call<T>& call, TokenPages& pages, int row, int kv_head, int first,
                        int step, int end, int length, int lane, Sums<kHeadDim>* sums) {
-  Tokens<kHeadDim> tokens(call, kv_head, lane);
+  Tokens<T, kHeadDim> tokens(call, kv_head, lane);
   tokens.load_query(row, kv_head);
   for (int tile = first; tile < end; tile += step) {
     const int own = pages.known();
     pages.load(tile + step, step);
     // Behind the last token, what was loaded before the length was known may be no page.
     const int last = length - 1 - tile * kTile;
-    const auto rows = [&](const __nv_bfloat16* cache, int token) {
+    const auto rows = [&](const T* cache, int token) {
       const int page = __shfl_sync(~0u, own, min(token, last));
       return cache + int64_t{page} * static_cast<int>(call.page_stride);
     };
@@ -616,17 +621,17 @@ __device__ void send_sums(int group, float scale_log2, const Shared<kHeadDim, kC
       });
 }
 
-__device__ inline uint2 pack(const float4& sum, float one) {
-  return {Pair<__nv_bfloat16>::pack({sum.x * one, sum.y * one}),
-          Pair<__nv_bfloat16>::pack({sum.z * one, sum.w * one})};
+template <class T>
+__device__ uint2 pack(const float4& sum, float one) {
+  return {Pair<T>::pack({sum.x * one, sum.y * one}), Pair<T>::pack({sum.z * one, sum.w * one})};
 }
 
-template <int kHeadDim>
-__device__ void write(const Call& call, const Work& work, int row, int64_t head, int element,
+template <int kHeadDim, class T>
+__device__ void write(const Call<T>& call, const Work& work, int row, int64_t head, int element,
                       const float4& sum, float one, float lse) {
   if (work.parts <= 1) {
     *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head * kHeadDim + element) =
-        pack(sum, one);
+        pack<T>(sum, one);
     if (element == 0) call.lse[head * call.rows + row] = lse;
   } else {
     const int heads = call.kv_heads * call.group;
@@ -643,11 +648,13 @@ struct Sequence {
   Pages pages;
   int length, row, end_row, query_length;
 
-  __device__ Sequence(const Call& call, int place, int warp, int warps, int lane)
+  template <class T>
+  __device__ Sequence(const Call<T>& call, int place, int warp, int warps, int lane)
       : Sequence(call, place, sequence_at<kIsSorted>(call, place), warp, warps, lane) {}
 
  private:
-  __device__ Sequence(const Call& call, int place, int index, int warp, int warps, int lane)
+  template <class T>
+  __device__ Sequence(const Call<T>& call, int place, int index, int warp, int warps, int lane)
       : pages(call, index, lane) {
     pages.load(warp, warps);
     length = call.lengths[index];
@@ -657,8 +664,8 @@ struct Sequence {
   }
 };
 
-template <class Pages, bool kIsSorted, int kHeadDim, int kWarps>
-__device__ void decode(const Call& call, Shared<kHeadDim, kWarps>& shared) {
+template <class Pages, bool kIsSorted, class T, int kHeadDim, int kWarps>
+__device__ void decode(const Call<T>& call, Shared<kHeadDim, kWarps>& shared) {
   using Sequence = Sequence<Pages, kIsSorted>;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
@@ -697,8 +704,8 @@ __device__ void decode(const Call& call, Shared<kHeadDim, kWarps>& shared) {
   } while (index < count);
 }
 
-template <class Pages, bool kIsSorted, int kHeadDim, int kCount>
-__device__ void decode_in_pairs(const Call& call, Shared<kHeadDim, kCount>& shared) {
+template <class Pages, bool kIsSorted, class T, int kHeadDim, int kCount>
+__device__ void decode_in_pairs(const Call<T>& call, Shared<kHeadDim, kCount>& shared) {
   using Sequence = Sequence<Pages, kIsSorted>;
   constexpr int kWarps = kCount - 1;
   const int lane = threadIdx.x % 32;
@@ -762,6 +769,7 @@ __device__ void decode_in_pairs(const Call& call, Shared<kHeadDim, kCount>& shar
 
 // FlashInfer's plan. A part is a chunk of a sequence's tokens, or all of them. A block has one part
 // and one KV head.
+template <class T>
 struct Plan {
   const int* page_indices;       // of all sequences
   const int* first_pages;        // [batch_size + 1] each sequence's first entry in page_indices
@@ -770,7 +778,7 @@ struct Plan {
   const int* chunks;             // [parts] the chunk's number in the sequence
   const int* chunk_size;         // tokens; read only if is_cut
   const bool* is_part;           // [parts] false: nothing to do; null: all are
-  __nv_bfloat16* output;         // [parts, heads, kHeadDim]
+  T* output;                     // [parts, heads, kHeadDim]
   float* lse;                    // [parts, heads], logarithms to base 2; null: not wanted
   int is_cut;
 };
@@ -779,13 +787,14 @@ struct Plan {
 struct Place {
   int page, slot;
 
-  __device__ Place(const Call& call, const int* pages, int token)
+  template <class T>
+  __device__ Place(const Call<T>& call, const int* pages, int token)
       : page(pages[static_cast<uint32_t>(token) / static_cast<uint32_t>(call.page_size)]),
         slot(static_cast<uint32_t>(token) % static_cast<uint32_t>(call.page_size)) {}
 };
 
-template <int kHeadDim, int kWarps>
-__device__ void decode_planned(const Call& call, const Plan& plan) {
+template <int kHeadDim, int kWarps, class T>
+__device__ void decode_planned(const Call<T>& call, const Plan<T>& plan) {
   __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
@@ -808,7 +817,7 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
   if (first < end) {
     const int* const page_indices = plan.page_indices + first_page;
     Place next(call, page_indices, min(first + lane % kTile, end - 1));
-    Tokens<kHeadDim> tokens(call, kv_head, lane);
+    Tokens<T, kHeadDim> tokens(call, kv_head, lane);
     tokens.load_query(sequence, kv_head);
     do {
       const int64_t own = next.page * call.page_stride + next.slot * call.token_stride;
@@ -816,7 +825,7 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
       first += kWarps * kTile;
       // Look up pages one tile ahead, so that keys and values need not wait for them.
       next = Place(call, page_indices, min(first + lane % kTile, end - 1));
-      const auto rows = [&](const __nv_bfloat16* cache, int token) {
+      const auto rows = [&](const T* cache, int token) {
         return cache + __shfl_sync(~0u, own, token);
       };
       add_tile<true>(rows, last, call.scale_log2, lane, &tokens, &sums);
@@ -828,7 +837,7 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
                         [&](int head, int element, const float4& sum, float one, float lse) {
                           const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
                           *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) =
-                              pack(sum, one);
+                              pack<T>(sum, one);
                           if (element == 0 && plan.lse != nullptr)
                             plan.lse[at] = lse * 1.44269504088896340736f;
                         });
@@ -841,59 +850,63 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 // partial_output to 16. The page size is 16 times a power of two; for TokenPages it is 1. Without
 // partial_output every sequence is in one part, whatever split_counts say: FlashAttention's kernel
 // for that reads none.
-#define FIBSHIM_KERNEL(name, decode, pages, head_dim, warps, sums, blocks)                        \
-  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                                \
-      name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                \
-           const int* page_table, const int* lengths, const int* first_rows,                      \
-           const int* query_lengths, const int* split_counts, const int* order,                   \
-           __nv_bfloat16* output, float* lse, float* partial_output, float* partial_lse,          \
-           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,    \
-           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size, int rows, \
-           int kv_heads, int group, int page_size, int max_pages) {                               \
-    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                              \
-    const fibshim::Call call(q, k, v, page_table, lengths, first_rows, query_lengths,             \
-                             partial_output == nullptr ? nullptr : split_counts, order, output,   \
-                             lse, partial_output, partial_lse, q_stride, output_stride,           \
-                             page_stride, token_stride, head_stride, table_stride, scale_log2,    \
-                             batch_size, rows, kv_heads, group, page_size, max_pages);            \
-    if (order == nullptr) {                                                                       \
-      fibshim::decode<fibshim::pages, false>(call, shared);                                       \
-    } else {                                                                                      \
-      fibshim::decode<fibshim::pages, true>(call, shared);                                        \
-    }                                                                                             \
+#define FIBSHIM_KERNEL_OF(T, name, decode, pages, head_dim, warps, sums, blocks)                   \
+  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                                 \
+      name(const T* q, const T* k, const T* v, const int* page_table, const int* lengths,          \
+           const int* first_rows, const int* query_lengths, const int* split_counts,               \
+           const int* order, T* output, float* lse, float* partial_output, float* partial_lse,     \
+           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,     \
+           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size, int rows,  \
+           int kv_heads, int group, int page_size, int max_pages) {                                \
+    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                               \
+    const fibshim::Call<T> call(q, k, v, page_table, lengths, first_rows, query_lengths,           \
+                                partial_output == nullptr ? nullptr : split_counts, order, output, \
+                                lse, partial_output, partial_lse, q_stride, output_stride,         \
+                                page_stride, token_stride, head_stride, table_stride, scale_log2,  \
+                                batch_size, rows, kv_heads, group, page_size, max_pages);          \
+    if (order == nullptr) {                                                                        \
+      fibshim::decode<fibshim::pages, false>(call, shared);                                        \
+    } else {                                                                                       \
+      fibshim::decode<fibshim::pages, true>(call, shared);                                         \
+    }                                                                                              \
   }
 
-FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, Pages, 128, 6, 6, 2)
-FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, decode, Pages, 128, 4, 4, 3)
-FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, decode, Pages, 64, 6, 6, 3)
-FIBSHIM_KERNEL(paged_decode_d128_w6_token_bf16, decode, TokenPages, 128, 6, 6, 2)
-FIBSHIM_KERNEL(paged_decode_d128_w4_token_bf16, decode, TokenPages, 128, 4, 4, 3)
-FIBSHIM_KERNEL(paged_decode_d64_w6_token_bf16, decode, TokenPages, 64, 6, 6, 3)
+#define FIBSHIM_KERNEL(name, ...)                            \
+  FIBSHIM_KERNEL_OF(__nv_bfloat16, name##_bf16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_OF(__half, name##_fp16, __VA_ARGS__)
+
+FIBSHIM_KERNEL(paged_decode_d128_w6, decode, Pages, 128, 6, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4, decode, Pages, 128, 4, 4, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6, decode, Pages, 64, 6, 6, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_token, decode, TokenPages, 128, 6, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4_token, decode, TokenPages, 128, 4, 4, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6_token, decode, TokenPages, 64, 6, 6, 3)
 // Must be launched in clusters of two along y.
-FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, decode_in_pairs, Pages, 128, 6, 7, 2)
-FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, decode_in_pairs, Pages, 64, 6, 7, 3)
-FIBSHIM_KERNEL(paged_decode_d128_w6_pair_token_bf16, decode_in_pairs, TokenPages, 128, 6, 7, 2)
-FIBSHIM_KERNEL(paged_decode_d64_w6_pair_token_bf16, decode_in_pairs, TokenPages, 64, 6, 7, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair, decode_in_pairs, Pages, 128, 6, 7, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair, decode_in_pairs, Pages, 64, 6, 7, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair_token, decode_in_pairs, TokenPages, 128, 6, 7, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair_token, decode_in_pairs, TokenPages, 64, 6, 7, 3)
 
 // For any page size. q, K, V and their strides must be aligned to 16 bytes, output to 8.
-#define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
-  extern "C" __global__ void __launch_bounds__(128, blocks) planned_decode_d##head_dim##_bf16( \
-      const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                  \
-      const int* page_indices, const int* first_pages, const int* last_page_lengths,           \
-      const int* sequences, const int* chunks, const int* chunk_size, const bool* is_part,     \
-      __nv_bfloat16* output, float* lse, double scale, int64_t q_stride, int64_t page_stride,  \
-      int64_t token_stride, int64_t head_stride, int kv_heads, int group, int page_size,       \
-      int is_cut) {                                                                            \
-    fibshim::Call call = {};                                                                   \
-    call.q = q, call.k = k, call.v = v;                                                        \
-    call.q_stride = q_stride, call.page_stride = page_stride;                                  \
-    call.token_stride = token_stride, call.head_stride = head_stride;                          \
-    call.scale_log2 = static_cast<float>(scale * 1.44269504088896340736f);                     \
-    call.kv_heads = kv_heads, call.group = group, call.page_size = page_size;                  \
-    fibshim::decode_planned<head_dim, 4>(                                                      \
-        call, fibshim::Plan(page_indices, first_pages, last_page_lengths, sequences, chunks,   \
-                            chunk_size, is_part, output, lse, is_cut));                        \
+#define FIBSHIM_PLANNED_KERNEL(T, head_dim, blocks, type)                                        \
+  extern "C" __global__ void __launch_bounds__(128, blocks) planned_decode_d##head_dim##_##type( \
+      const T* q, const T* k, const T* v, const int* page_indices, const int* first_pages,       \
+      const int* last_page_lengths, const int* sequences, const int* chunks,                     \
+      const int* chunk_size, const bool* is_part, T* output, float* lse, double scale,           \
+      int64_t q_stride, int64_t page_stride, int64_t token_stride, int64_t head_stride,          \
+      int kv_heads, int group, int page_size, int is_cut) {                                      \
+    fibshim::Call<T> call = {};                                                                  \
+    call.q = q, call.k = k, call.v = v;                                                          \
+    call.q_stride = q_stride, call.page_stride = page_stride;                                    \
+    call.token_stride = token_stride, call.head_stride = head_stride;                            \
+    call.scale_log2 = static_cast<float>(scale * 1.44269504088896340736f);                       \
+    call.kv_heads = kv_heads, call.group = group, call.page_size = page_size;                    \
+    fibshim::decode_planned<head_dim, 4>(                                                        \
+        call, fibshim::Plan<T>(page_indices, first_pages, last_page_lengths, sequences, chunks,  \
+                               chunk_size, is_part, output, lse, is_cut));                       \
   }
 
-FIBSHIM_PLANNED_KERNEL(128, 3)
-FIBSHIM_PLANNED_KERNEL(64, 4)
+FIBSHIM_PLANNED_KERNEL(__nv_bfloat16, 128, 3, bf16)
+FIBSHIM_PLANNED_KERNEL(__nv_bfloat16, 64, 4, bf16)
+FIBSHIM_PLANNED_KERNEL(__half, 128, 3, fp16)
+FIBSHIM_PLANNED_KERNEL(__half, 64, 4, fp16)

@@ -38,6 +38,7 @@ import collections
 import concurrent.futures
 import fnmatch
 import hashlib
+import itertools
 import json
 import math
 import mmap
@@ -77,6 +78,7 @@ TVM_FFI = "apache-tvm-ffi", "0.1.15.post2"  # its headers, with which SGLang's k
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
 DECODE = ("0.6.18", "0.7.2", "0.7.2.post1", "0.7.4")
 DECODE_THREADS = {64: 8, 128: 16}
+DECODE_TYPES = {"bf16": "nv_bfloat16", "fp16": "half"}
 # PyTorch of vLLM 0.20 to 0.26, of 0.27 to 0.32, and of 0.33. What it compiles, by models: rows, epsilon, width of the activation, and where vLLM rotates
 # queries and keys by torch.compile alone the heads, their size, positions and tokens of a batch (16,384 in a process of its own, 8,192 as a server),
 # and whether it norms these heads before.
@@ -160,7 +162,7 @@ DECODE_VALUES = {
     "additional_params_decl": "float* maybe_alibi_slopes; double logits_soft_cap, sm_scale, rope_rcp_scale, rope_rcp_theta;",
     "additional_func_params": "", "additional_params_setter": "", "variant_decl": "#include <flashinfer/attention/variants.cuh>",
     "variant_name": "DefaultAttention<false, false, false, false>", "idtype": "int32_t", "pos_encoding_mode": "PosEncodingMode::kNone",
-    "use_sliding_window": "false", "use_logits_soft_cap": "false", **dict.fromkeys(("dtype_q", "dtype_kv", "dtype_o"), "nv_bfloat16")}
+    "use_sliding_window": "false", "use_logits_soft_cap": "false"}
 DECODE_FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a",
                 *(f"-DFLASHINFER_ENABLE_{name}" for name in ("F16", "BF16", "FP8_E4M3", "FP8_E5M2", "FP8_E8M0", "FP4_E2M1")))
 # Other folders' kernels that a folder's patterns ask for, too: a norm of vLLM is one launch with cuBLAS's sum before it.
@@ -392,8 +394,9 @@ def cute():
         (HERE.parent.parent / f"config/flashinfer/cute_{kind}.table").write_text("\n".join(table) + "\n")
 
 
-def compile_decode(data, head_dim, nvcc, cubin):
-    values = {**DECODE_VALUES, "head_dim_qk": str(head_dim), "head_dim_vo": str(head_dim)}
+def compile_decode(data, of_type, head_dim, nvcc, cubin):
+    values = {**DECODE_VALUES, **dict.fromkeys(("head_dim_qk", "head_dim_vo"), str(head_dim)),
+              **dict.fromkeys(("dtype_q", "dtype_kv", "dtype_o"), DECODE_TYPES[of_type])}
     with tempfile.TemporaryDirectory() as folder:
         for template, name in (("customize_config", "config.inc"), ("kernel_inst", "kernel.cu")):
             text = (data / f"csrc/batch_decode_{template}.jinja").read_text()
@@ -405,22 +408,22 @@ def compile_decode(data, head_dim, nvcc, cubin):
 
 
 def decode_cubins(version):
-    """Head size, threads and cubin, with each nvcc."""
+    """Head size, threads, type and cubin, with each nvcc."""
     wheel, made, missing = wheel_of("flashinfer-python", version), {}, {}
     for nvcc in os.environ.get("NVCC", "nvcc").split(":"):
         compiled_by = hash_of(version_of(nvcc), repr((DECODE_VALUES, DECODE_FLAGS)).encode())
-        for head_dim in DECODE_THREADS:
-            made[head_dim, compiled_by] = FLASHINFER_DECODE / f"{version}.{head_dim}.{compiled_by}.cubin"
-            if not made[head_dim, compiled_by].exists():
-                missing[head_dim, compiled_by] = nvcc
+        for key in itertools.product(DECODE_TYPES, DECODE_THREADS, [compiled_by]):
+            made[key] = FLASHINFER_DECODE / ".".join(map(str, (version, *key, "cubin")))
+            if not made[key].exists():
+                missing[key] = nvcc
     if missing:
         FLASHINFER_DECODE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=FLASHINFER_DECODE) as folder, zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|csrc|cccl)/", name)])
             for key, nvcc in missing.items():
-                compile_decode(pathlib.Path(folder, "flashinfer/data"), key[0], nvcc, f"{folder}/new")
+                compile_decode(pathlib.Path(folder, "flashinfer/data"), *key[:2], nvcc, f"{folder}/new")
                 os.replace(f"{folder}/new", made[key])
-    return [(head_dim, DECODE_THREADS[head_dim], path) for (head_dim, _), path in made.items()]
+    return [(head_dim, DECODE_THREADS[head_dim], of_type, path) for (of_type, head_dim, _), path in made.items()]
 
 
 def decode():
@@ -436,22 +439,22 @@ def decode():
                 kernels[tuple(key)][version] = None
                 kept.add(key[-1])
     for line in codes_table.read_text().splitlines()[2:]:
-        head_dim, threads, listed = line.split(maxsplit=2)
-        codes[int(head_dim), int(threads)].update(kept & set(json.loads(f"[{listed}]")))
+        head_dim, threads, of_type, listed = line.split(maxsplit=3)
+        codes[int(head_dim), int(threads), of_type].update(kept & set(json.loads(f"[{listed}]")))
     for version in DECODE:
-        for head_dim, threads, path in decode_cubins(version):
+        for *key_of_codes, path in decode_cubins(version):
             out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
             cubin, = json.loads(out)["files"]
-            codes[head_dim, threads].add(cubin["code"])
+            codes[*key_of_codes].add(cubin["code"])
             for kernel in cubin["kernels"]:
                 if "BatchDecodeWithPagedKVCacheKernel" in kernel["name"]:
                     params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
                     kernels[params, kernel["name"], cubin["code"]][f"flashinfer-python-{version}"] = None
     lines = [f"{','.join(version for version in origins if version in of)} {' '.join(key)}" for key, of in sorted(kernels.items())]
     recorded_table.write_text("fibshim kernels 1: flash_attention\n" + "\n".join(lines) + "\n")
-    table = [f"# Made by `tests/engines/engines.py decode`: the codes of FlashInfer {', '.join(DECODE)} for sm_90a.", "head_dim threads codes"]
-    for (head_dim, threads), found in sorted(codes.items()):
-        table.append(f"{head_dim} {threads} " + ", ".join(f'"{code}"' for code in sorted(found)))
+    table = [f"# Made by `tests/engines/engines.py decode`: the codes of FlashInfer {', '.join(DECODE)} for sm_90a.", "head_dim threads types codes"]
+    for key, found in sorted(codes.items()):
+        table.append(" ".join(map(str, key)) + " " + ", ".join(f'"{code}"' for code in sorted(found)))
     codes_table.write_text("\n".join(table) + "\n")
 
 
@@ -516,8 +519,8 @@ def write_inductor_tables(codes):
             write(f"moe_sum_{kind}", "hidden_size eps topk label codes",
                   [((*norm[:2], EXPERT_SUMS[norm[:2]], norm[2]), of) for norm, of in norms if norm[:2] in EXPERT_SUMS])
     for kind in ("silu_and_mul", "gelu_tanh_and_mul"):
-        write(f"inductor_{kind}", "hidden_size width type_label types codes",
-              [((2 * width, width, typed("-", of_type), of_type), of) for of_type in WRITTEN_AS for (width,), of in sorted(codes[kind, of_type].items())])
+        write(f"inductor_{kind}", "hidden_size width types codes",
+              [((2 * width, width, of_type), of) for of_type in WRITTEN_AS for (width,), of in sorted(codes[kind, of_type].items())])
     for kind in in_fp8("silu_and_mul"):
         write(f"inductor_{kind}", "hidden_size width codes", [((2 * width, width), of) for (width,), of in sorted(codes[kind, "bf16"].items())])
     write("inductor_quant_fp8_per_token", "hidden_size codes", sorted((sizes, of) for sizes, of in codes["quant_fp8_per_token", "bf16"].items()))
@@ -666,8 +669,8 @@ def sampling():
 def attention():
     """Of kernels with the same tiles, those with paged keys and values that no tensor map describes; and those before and behind them."""
     _, package, version, glob, _ = [row for row in rows("flash_attention") if row[1] == "sglang-kernel"][-1]
-    wanted = (rb"prepare_varlen_num_blocks_kernel|FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi(8EEENS5_ILi128|16EEENS5_ILi64)\w+bfloat16_t|"
-              rb"NS6_IJNS7_ILi64EEE(NS7_ILi128EEESB_EEELi128|NS7_ILi192EEESA_EEELi64)ENS_10bfloat16_tEfNS_4arch4Sm90ELb[01]ELb0ELb0ELb1ELb1ELb0")
+    wanted = (rb"prepare_varlen_num_blocks_kernel|FlashAttnFwdCombineIN4cute5tupleIJNS3_1CILi(8EEENS5_ILi128|16EEENS5_ILi64)\w+(bfloat16|half)_t|"
+              rb"NS6_IJNS7_ILi64EEE(NS7_ILi128EEESB_EEELi128|NS7_ILi192EEESA_EEELi64)ENS_(10bfloat16|6half)_tEfNS_4arch4Sm90ELb[01]ELb0ELb0ELb1ELb1ELb0")
     SGLANG_ATTENTION.mkdir(exist_ok=True)
     for number, image in enumerate(cubins_of_wheel(package, version, glob, wanted)):
         (SGLANG_ATTENTION / f"{version}.{number}.cubin").write_bytes(image)

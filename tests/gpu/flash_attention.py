@@ -32,6 +32,7 @@ from kept_times import KeptTimes
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 PARTS = 32  # of a sequence at most, as in vLLM's graphs
 POISON = float("nan")
+TYPES = {"": "bfloat16", "_fp16": "float16"}  # by a definition's suffix
 # Two shapes are known to be slower, and fail here (tests/bench/RESULTS.md): a launch tells neither lengths nor their order, and
 # leaving all such launches to FlashAttention would lose 28 to 42 % where sequences are short.
 
@@ -79,39 +80,40 @@ def timed():
 
 
 def timed_cases():
-    """Name -> (lengths, the longest, heads, KV heads, head size, page size)."""
-    return {f"{name}, heads of {head_dim}": (lengths, longest, 32, 8, head_dim, 16) for name, (lengths, longest) in timed().items()
-            for head_dim in ((128, 64) if name in ("1 x 500", "32 x 256", "32 x 2048") else (128,))}
+    """Name -> (lengths, the longest, heads, KV heads, head size, page size, suffix)."""
+    of_both = ("1 x 500", "32 x 256", "32 x 2048")
+    return {f"{name}, heads of {head_dim}{suffix}": (lengths, longest, 32, 8, head_dim, 16, suffix) for name, (lengths, longest) in timed().items()
+            for head_dim in ((128, 64) if name in of_both else (128,)) for suffix in (TYPES if name in of_both else ("",))}
 
 
 def all_cases(definitions):
     """The same of these definitions, some for each of their solutions (config/shared/paged_decode/blocks.table)."""
     out = {}
     for name in definitions:
-        found = re.fullmatch(r"gqa_page_table_decode_h(\d+)_kv(\d+)_d(\d+)_ps(\d+)", name)
+        found = re.fullmatch(r"gqa_page_table_decode_h(\d+)_kv(\d+)_d(\d+)_ps(\d+)(_fp16|)", name)
         if not found:
             continue
-        heads, kv_heads, head_dim, page_size = map(int, found.groups())
+        heads, kv_heads, head_dim, page_size = map(int, found.groups()[:4])
         of_w4 = 330 // kv_heads
         batches = [(1, 500, 2048), (32, 256, 2048), (of_w4, 1024, 2048), (256, 96, 2048), (1, 4096, 32768), (32, 2048, 32768), (256, 96, 32768)]
         if page_size == 16:
             batches += [(8, 2048, 2048), (32, 2048, 2048), (of_w4, 96, 2048), (128, 1024, 2048), (8, 4096, 32768), (32, 96, 32768),
                         (64, 4096, 32768), (128, 1024, 32768)]
-        out |= {f"{name}, {count} x {length} of up to {longest}": ([length] * count, longest, heads, kv_heads, head_dim, page_size)
+        out |= {f"{name}, {count} x {length} of up to {longest}": ([length] * count, longest, heads, kv_heads, head_dim, page_size, found[5])
                 for count, length, longest in batches if count <= 256}
     return out
 
 
 def merges(definitions):
-    return [name for name in definitions if re.fullmatch("gqa_page_table_decode_h32_kv8_d(64|128)_ps16", name)]
+    return [name for name in definitions if re.fullmatch("gqa_page_table_decode_h32_kv8_d(64|128)_ps16(_fp16)?", name)]
 
 
 class Batch:
     """Inputs as vLLM's backend has them. `room`: sequences that the buffers hold, those beyond `lengths` being padding."""
 
-    def __init__(self, lengths, heads, kv_heads, head_dim, page_size, parts, layers=1, room=None, longest=None, is_poisoned=True):
+    def __init__(self, lengths, heads, kv_heads, head_dim, page_size, parts, layers=1, room=None, longest=None, is_poisoned=True, suffix=""):
         import torch
-        self.lengths, self.page_size, self.parts = lengths, page_size, parts
+        self.lengths, self.page_size, self.parts, self.dtype = lengths, page_size, parts, getattr(torch, TYPES[suffix])
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.room = room or len(lengths)
         self.longest = longest or max(lengths + [1])
@@ -119,12 +121,12 @@ class Batch:
         pages = sum(-(-length // page_size) for length in lengths) + 3
         if room:
             pages = self.room * -(-self.longest // page_size) + 3
-        self.caches = [torch.empty(pages, 2, page_size, kv_heads, head_dim, device="cuda", dtype=torch.bfloat16) for _ in range(layers)]
+        self.caches = [torch.empty(pages, 2, page_size, kv_heads, head_dim, device="cuda", dtype=self.dtype) for _ in range(layers)]
         self.is_poisoned = is_poisoned
         self.table = torch.zeros(self.room, -(-self.longest // page_size) + 5, device="cuda", dtype=torch.int32)
         self.lengths_on_device = torch.zeros(self.room, device="cuda", dtype=torch.int32)
         self.first_rows = torch.zeros(self.room + 1, device="cuda", dtype=torch.int32)
-        self.q = torch.empty(self.room, heads, head_dim, device="cuda", dtype=torch.bfloat16)
+        self.q = torch.empty(self.room, heads, head_dim, device="cuda", dtype=self.dtype)
         self.out = torch.empty_like(self.q)
         self.metadata = None
         self.fill(lengths)
@@ -159,7 +161,7 @@ class Batch:
         from vllm.vllm_flash_attn import get_scheduler_metadata
         made = get_scheduler_metadata(
             batch_size=self.room, max_seqlen_q=1, max_seqlen_k=self.longest, num_heads_q=self.heads, num_heads_kv=self.kv_heads,
-            headdim=self.head_dim, cache_seqlens=self.lengths_on_device, qkv_dtype=torch.bfloat16, cu_seqlens_q=self.first_rows,
+            headdim=self.head_dim, cache_seqlens=self.lengths_on_device, qkv_dtype=self.dtype, cu_seqlens_q=self.first_rows,
             page_size=self.page_size, causal=True, num_splits=self.parts)
         if self.metadata is None:
             self.metadata = made
@@ -205,11 +207,11 @@ class Batch:
         return made.hexdigest()
 
 
-def replayed():
+def replayed(suffix):
     """A graph captured with one set of lengths, replayed with others, some sequences being padding."""
     import torch
     draw = random.Random(5)
-    batch = Batch([8] * 20, 32, 8, 128, 16, PARTS, room=20, longest=2000)
+    batch = Batch([8] * 20, 32, 8, 128, 16, PARTS, room=20, longest=2000, suffix=suffix)
     batch.schedule()
     batch.attend()
     torch.cuda.synchronize()
@@ -222,7 +224,7 @@ def replayed():
         batch.schedule()
         lse.fill_(POISON)
         graph.replay()
-        out[f"replayed, {count} of 20"] = batch.errors(lse)
+        out[f"replayed, {count} of 20{suffix}"] = batch.errors(lse)
     return out
 
 
@@ -249,8 +251,8 @@ def others():
 def errors_of_all():
     import torch
     out = {}
-    for name, shape in shapes().items():
-        batch = Batch(*shape)
+    for name, shape, suffix in ((name, shape, suffix) for suffix in TYPES for name, shape in shapes().items() if not suffix or shape[4] == 16):
+        batch = Batch(*shape, suffix=suffix)
         batch.schedule()
         _, lse = batch.attend()
         once = batch.errors(lse)
@@ -260,22 +262,24 @@ def errors_of_all():
         with torch.cuda.graph(graph):
             batch.attend()
         graph.replay()
-        out[name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
-    return out | replayed()
+        out[name + suffix] = {**once, "same_in_graph": torch.equal(first, batch.out)}
+    for suffix in TYPES:
+        out |= replayed(suffix)
+    return out
 
 
 def times_of(cases):
     from graph_time import graph_us, nodes_for
     out = {}
-    for name, (lengths, longest, heads, kv_heads, head_dim, page_size) in cases.items():
+    for name, (lengths, longest, heads, kv_heads, head_dim, page_size, suffix) in cases.items():
         moved = sum(lengths) * kv_heads * head_dim * 4
         layers = max(1, min(nodes_for(moved), CACHES // moved))
-        batch = Batch(lengths, heads, kv_heads, head_dim, page_size, PARTS, layers=layers, is_poisoned=False, longest=longest)
+        batch = Batch(lengths, heads, kv_heads, head_dim, page_size, PARTS, layers=layers, is_poisoned=False, longest=longest, suffix=suffix)
         batch.schedule()
         turn = iter(range(1 << 30))
         us = graph_us(lambda: batch.attend(next(turn) % layers), moved)
-        out[name] = {"us": us, "moved": moved, "definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}",
-                     "merge": f"decode_combine_d{head_dim}", "heads": heads,
+        out[name] = {"us": us, "moved": moved, "definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}{suffix}",
+                     "merge": f"decode_combine_d{head_dim}{suffix}", "heads": heads,
                      "axes": {"batch_size": len(lengths), "num_pages": batch.caches[0].shape[0], "max_pages": -(-longest // page_size)}}
         del batch
     return out
@@ -392,8 +396,8 @@ def main():
     if args.keep:
         kept.write_here(args.keep)
     hits = {name: count for (name, outcome), count in counts.items() if outcome == "hit"}
-    merged = {"decode_combine_d64", "decode_combine_d128"}
-    say(len(hits) >= 13 and merged <= hits.keys(), f"hits: {hits}")
+    merged = {f"decode_combine_d{head_dim}{suffix}" for head_dim in (64, 128) for suffix in TYPES}
+    say(len(hits) >= 26 and merged <= hits.keys(), f"hits: {hits}")
     errors = sum(count for (_, outcome), count in counts.items() if outcome.startswith("error"))
     say(errors == 0, f"errors: {errors}; {dict(counts)}")
     return 0

@@ -24,6 +24,7 @@ from kept_times import KeptTimes
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 POISON = float("nan")
+TYPES = {"bf16": ("bfloat16", ""), "fp16": ("float16", "_fp16")}  # a definition's suffix
 OFFSETS = {  # of the parameter's fields, with how they are packed
     "q": (0, "q"), "page_size": (8, "i"), "shift": (20, "i"), "page_size_again": (24, "i"), "kv_heads": (28, "i"),
     "head_dim": (32, "i"), "batch_size": (36, "i"), "page_stride": (40, "i"), "token_stride": (44, "i"), "head_stride": (48, "i"),
@@ -47,7 +48,9 @@ class Image:
 
     def __init__(self, path):
         from solutions import Kernel
-        self.head_dim = int(path.stem.split(".")[-2])
+        of_type, head_dim = path.stem.split(".")[-3:-1]
+        self.dtype, self.suffix = TYPES[of_type]
+        self.head_dim = int(head_dim)
         self.threads = self.head_dim // 8  # of a token
         out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, stdout=subprocess.PIPE,
                              env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}).stdout
@@ -72,13 +75,14 @@ class Batch:
 
     def __init__(self, image, lengths, heads, kv_heads, page_size, is_for_graphs=False, by_head=False, layers=1, is_poisoned=True):
         import torch
+        self.dtype = getattr(torch, image.dtype)
         self.image, self.lengths, self.heads, self.kv_heads, self.page_size = image, lengths, heads, kv_heads, page_size
         self.by_head = by_head
         generator = torch.Generator(device="cuda").manual_seed(len(lengths) * 31 + heads)
         self.pages = [-(-length // page_size) for length in lengths]
         count = sum(self.pages) + 3
         shape = (kv_heads, page_size) if by_head else (page_size, kv_heads)
-        self.caches = [torch.empty(2, count, *shape, image.head_dim, device="cuda", dtype=torch.bfloat16).normal_(generator=generator)
+        self.caches = [torch.empty(2, count, *shape, image.head_dim, device="cuda", dtype=self.dtype).normal_(generator=generator)
                        for _ in range(layers)]
         order = torch.randperm(count, generator=generator, device="cuda").int()
         self.indices = order[:-3].contiguous() if count > 3 else order[:1]
@@ -93,7 +97,7 @@ class Batch:
                     if length % page_size:
                         page = self.view(cache)[:, int(self.indices[start + pages - 1])]
                         page[:, length % page_size:] = POISON
-        self.q = torch.empty(len(lengths), heads, image.head_dim, device="cuda", dtype=torch.bfloat16).normal_(generator=generator)
+        self.q = torch.empty(len(lengths), heads, image.head_dim, device="cuda", dtype=self.dtype).normal_(generator=generator)
         self.out = torch.full_like(self.q, POISON)
         self.lse = torch.full((len(lengths), heads), POISON, device="cuda")
         self.plan(is_for_graphs, ints)
@@ -126,7 +130,7 @@ class Batch:
         self.first_parts = ints([sum(counts[:i]) for i in range(len(counts) + 1)])
         self.chunk_size = ints([size * self.page_size])
         self.is_part = torch.arange(self.parts, device="cuda") < len(chunks) if is_for_graphs and self.is_cut else None
-        self.partial = torch.full((self.parts, self.heads, head_dim), POISON, device="cuda", dtype=torch.bfloat16)
+        self.partial = torch.full((self.parts, self.heads, head_dim), POISON, device="cuda", dtype=self.dtype)
         self.partial_lse = torch.full((self.parts, self.heads), POISON, device="cuda")
 
     def attend(self, layer=0, **changed):
@@ -192,13 +196,13 @@ def timed_cases(definitions, images):
     """Name -> (definition, image, heads, KV heads, page size, sequences, tokens of each)."""
     out = {}
     for name in definitions:
-        found = re.fullmatch(r"gqa_paged_decode_planned_h(\d+)_kv(\d+)_d(\d+)", name)
+        found = re.fullmatch(r"gqa_paged_decode_planned_h(\d+)_kv(\d+)_d(\d+)(_fp16|)", name)
         if not found:
             continue
-        heads, kv_heads, head_dim = map(int, found.groups())
-        image = next(image for image in images if image.head_dim == head_dim)
+        heads, kv_heads, head_dim = map(int, found.groups()[:3])
+        image = next(image for image in images if (image.head_dim, image.suffix) == (head_dim, found[4]))
         for page, cases in ((16, TIMED), (1, ((8, 2048), (32, 2048)) if heads == 32 and kv_heads == 8 else ())):
-            out |= {f"{heads} heads of {head_dim} on {kv_heads}, pages of {page}, {count} x {length}": (name, image, heads, kv_heads, page, count, length)
+            out |= {f"{heads} heads of {head_dim}{found[4]} on {kv_heads}, pages of {page}, {count} x {length}": (name, image, heads, kv_heads, page, count, length)
                     for count, length in cases}
     return out
 
@@ -215,8 +219,8 @@ def child(build, cubins, out_path):
         for name, shape in shapes().items():
             batch = Batch(image, *shape)
             batch.attend()
-            launches += (*shape[1:3], image.head_dim) in solved
-            out["errors"][f"{at}, heads of {image.head_dim}, {name}"] = batch.errors()
+            launches += (*shape[1:3], image.head_dim) in solved and (shape[1:3] != (16, 8) or not image.suffix)
+            out["errors"][f"{at}, heads of {image.head_dim}{image.suffix}, {name}"] = batch.errors()
     torch.cuda.synchronize()
     out["launches"] = launches
     whole = next(image for image in images if image.head_dim == 128)

@@ -173,15 +173,17 @@ if [list(times.values()) for times in of_attention.times.values()] != [[(6.0, 5.
 attention = names_of("flash_attention.py")
 of_all = KeptTimes(build / "config/flash_attention")
 cases = attention.all_cases(of_all.axes)
-for lengths, longest, heads, kv_heads, head_dim, page_size in cases.values():
-    before = {"definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}", "merge": f"decode_combine_d{head_dim}", "heads": heads,
+for lengths, longest, heads, kv_heads, head_dim, page_size, suffix in cases.values():
+    before = {"definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}{suffix}",
+              "merge": f"decode_combine_d{head_dim}{suffix}", "heads": heads,
               "us": 2.0, "axes": {"batch_size": len(lengths), "num_pages": 9, "max_pages": -(-longest // page_size)}}
     attention.keep_time(of_all, before, 1.0)
     if before["definition"] in attention.merges(of_all.axes):
         attention.keep_merge(of_all, before, 1.0)
-for head_dim in (64, 128):
-    names_of("sglang_attention.py").keep(of_all, {"head_dim": head_dim, "page_size": 1, "us": 2.0, "axes": {"batch_size": 1, "num_pages": 9, "max_pages": 9}}, 1.0, 1.0)
-images = [types.SimpleNamespace(head_dim=head_dim) for head_dim in (64, 128)]
+for head_dim, suffix in ((head_dim, suffix) for head_dim in (64, 128) for suffix in attention.TYPES):
+    names_of("sglang_attention.py").keep(of_all, {"head_dim": head_dim, "page_size": 1, "suffix": suffix, "us": 2.0,
+                                                  "axes": {"batch_size": 1, "num_pages": 9, "max_pages": 9}}, 1.0, 1.0)
+images = [types.SimpleNamespace(head_dim=head_dim, suffix=suffix) for head_dim in (64, 128) for suffix in attention.TYPES]
 for name, *_ in names_of("flashinfer_decode.py").timed_cases(of_all.axes, images).values():
     of_all.add(name, "FlashInfer", 1.0, 2.0, num_parts=1, batch_size=1, num_pages=9, page_size=16, len_indptr=2, num_kv_indices=9)
 check_all("attention", of_all, "")

@@ -110,15 +110,16 @@ Struct changed(int offset, int64_t value, int size) {
 
 // The symbol for heads of 128: causal or not, split into parts or not.
 std::string symbol(bool is_causal, bool is_split, const Layout& layout = kVllm,
-                   const char* tile = "NS7_ILi128EEESB_") {
+                   const char* tile = "NS7_ILi128EEESB_", const char* type = "ENS_10bfloat16_tE",
+                   const char* type_of_sinks = "ESD_") {
   const auto flag = [](bool is) { return is ? "Lb1" : "Lb0"; };
   return std::string(
              "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_"
              "25"
              "CollectiveMainloopFwdSm90ILi2EN4cute5tupleIJNS5_1CILi1EEES8_S8_EEENS6_IJNS7_"
              "ILi64EEE") +
-         tile + "EEELi128ENS_10bfloat16_tEfNS_4arch4Sm90E" + flag(is_causal) + layout.others + "E" +
-         flag(is_split) + "ELb0ESD_" + layout.mainloop +
+         tile + "EEELi128" + type + "fNS_4arch4Sm90E" + flag(is_causal) + layout.others + "E" +
+         flag(is_split) + "ELb0" + type_of_sinks + layout.mainloop +
          "Li1EEENS1_21CollectiveEpilogueFwdISC_S9_SD_SF_Li128ELb1ELb1E" + flag(is_split) + "ELb0" +
          layout.epilogue + "EEENS1_36VarlenDynamicPersistentTileSchedulerILi64ELi128ELi128ELi128E" +
          flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "E" + flag(layout.is_sorted) +
@@ -181,6 +182,27 @@ TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
                                                      16,
                                                      32}))
         << layout.name;
+  }
+}
+
+std::string symbol_in_fp16(const Layout& layout) {
+  return symbol(true, true, layout, "NS7_ILi128EEESB_", "ENS_6half_tE", "ENS_10bfloat16_tE");
+}
+
+TEST_F(FlashAttentionFolder, TellsFp16ByTheName) {
+  for (const Layout& layout : kLayouts) {
+    const PlannedCall in_bf16 = planned(recorded(layout), layout);
+    const PlannedCall in_fp16 = planned(recorded(layout), symbol_in_fp16(layout));
+    EXPECT_EQ(in_fp16.outcome, Outcome::hit) << layout.name;
+    EXPECT_EQ(in_fp16.solution, "fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_fp16_w6");
+    EXPECT_EQ(in_fp16.arguments, in_bf16.arguments) << layout.name;
+    Struct larger_pages = recorded(layout);
+    for (const int offset : {112, 432}) put<int32_t>(&larger_pages, offset, 32);
+    EXPECT_EQ(planned(larger_pages, layout).outcome, Outcome::hit) << layout.name;
+    EXPECT_EQ(planned(larger_pages, symbol_in_fp16(layout)).outcome, Outcome::fallback_no_solution)
+        << layout.name;
+    EXPECT_FALSE(is_known(symbol(true, true, layout, "NS7_ILi128EEESB_", "ENS_12float_e4m3_tE",
+                                 "ENS_10bfloat16_tE")));
   }
 }
 
@@ -477,15 +499,21 @@ TEST_F(CombineFolder, HasFewBlocksWhateverTheBatch) {
   }
 }
 
-TEST_F(CombineFolder, KnowsTheNamesOfSequencesOfTheirOwnLengthsInBfloat16) {
+TEST_F(CombineFolder, KnowsTheNamesOfSequencesOfTheirOwnLengths) {
   for (const int log_of_parts : {5, 6, 7, 8})
     EXPECT_TRUE(is_known(name_of("ILi8EEENS5_ILi128E", log_of_parts)));
   for (const int log_of_parts : {4, 5, 8})
     EXPECT_TRUE(is_known(name_of("ILi16EEENS5_ILi64E", log_of_parts)));
   EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi256E")));
   EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb0ENS_10bfloat16_tEf")));
-  EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1ENS_6half_tEf")));
   EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1Eff")));
+}
+
+TEST_F(CombineFolder, TellsFp16ByTheName) {
+  const PlannedCall made =
+      plan(filled(), name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1ENS_6half_tEf"));
+  EXPECT_EQ(made.solution, "fibshim_decode_combine_d128_fp16");
+  EXPECT_EQ(made.arguments, plan(filled()).arguments);
 }
 
 TEST_F(CombineFolder, TakesHeadsOf64) {
@@ -606,6 +634,13 @@ TEST_F(SortedCombineFolder, PassesOnWhatTheStructHolds) {
   // The stride of the output's rows, the batch, the rows, the heads, and 0: the next kernel waits.
   for (const uint64_t value : {4096, 5, 5, 32, 0}) expected.push_back(value);
   EXPECT_EQ(made.arguments, expected);
+}
+
+TEST_F(SortedCombineFolder, TellsFp16ByTheName) {
+  const PlannedCall made =
+      plan(filled(), CombineFolder::name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1ENS_6half_tEf"));
+  EXPECT_EQ(made.solution, "fibshim_decode_combine_sorted_d128_fp16");
+  EXPECT_EQ(made.arguments, plan(filled()).arguments);
 }
 
 TEST_F(SortedCombineFolder, TakesHeadsOf64) {
