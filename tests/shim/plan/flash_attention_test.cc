@@ -821,17 +821,21 @@ TEST_F(FlashInferFolder, KnowsOnlyPlainKernelsForHopperAndTheirCode) {
   }
   EXPECT_FALSE(is_known(name_of("ELj1ELj8ELj16ELj4ELj2E", "ILb0ELb0ELb0ELb0E", 1)));  // RoPE
 
-  SymbolMatch match;
-  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), &match, 1), 1U);
-  Candidate candidate = {};
-  fill_candidate(*snapshot_, match, &candidate);
+  SymbolMatch matches[2];  // bfloat16 and fp16, which only the code tells apart
+  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), matches, 2), 2U);
+  Candidate candidates[2] = {};
+  for (int i = 0; i < 2; ++i) fill_candidate(*snapshot_, matches[i], &candidates[i]);
   const Param param = {0, 240};
-  const ImageHash* const codes = snapshot_->begin(candidate.pattern->images);
-  ImageHashes image = {{1, 2}, codes[0]};
-  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::fits);
-  image.code.low ^= 1;  // other code, for example for half
-  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::other_image);
-  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, nullptr), Fit::other_image);
+  for (int i = 0; i < 2; ++i) {
+    const auto& pattern = *candidates[i].pattern;
+    ImageHashes image = {{1, 2}, snapshot_->begin(pattern.images)[0]};
+    EXPECT_EQ(fit_pattern(*snapshot_, pattern, &param, 1, &image), Fit::fits);
+    EXPECT_EQ(fit_pattern(*snapshot_, *candidates[1 - i].pattern, &param, 1, &image),
+              Fit::other_image);
+    image.code.low ^= 1;  // other code, for example for fp8
+    EXPECT_EQ(fit_pattern(*snapshot_, pattern, &param, 1, &image), Fit::other_image);
+    EXPECT_EQ(fit_pattern(*snapshot_, pattern, &param, 1, nullptr), Fit::other_image);
+  }
 }
 
 }  // namespace
