@@ -3,8 +3,9 @@
 // reshape_and_cache_flash. The variant without norms replaces three kernels of vLLM's default mode:
 // Inductor's rotation of the query's heads and of the key's, and reshape_and_cache_flash. A third
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
-// fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads. The
-// last replaces Inductor's norms and rotations of the heads, and reshape_and_cache_flash.
+// fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads. A
+// fifth replaces Inductor's norms and rotations of the heads, and reshape_and_cache_flash; the last
+// its rotations and its sum of rows and a bias, and reshape_and_cache_flash.
 //
 // A lane has eight elements of a head of 128, of 64 where there are no norms, or of 256 where they
 // are Inductor's. Every intermediate
@@ -346,6 +347,61 @@ __device__ void rotate_and_append(const Heads<T>& heads, const Weights<T>& weigh
   store((is_value ? cache.value : cache.key) + place + head * cache.head_stride + element, rotated);
 }
 
+// Adds a bias to the rows of qkv, in place, and rotates. A row is the heads of query, key and value,
+// one behind the other. As Inductor does, the key is rotated before its sums are rounded.
+template <class T, int kHeadSize>
+__device__ void add_bias_rotate_and_append(T* qkv, const T* bias, uint32_t num_q_heads,
+                                           uint32_t num_kv_heads, const Angles<T>& angles,
+                                           const Outputs<T>& out, const PagedCache<T>& cache,
+                                           int next_may_begin) {
+  let_next_begin(next_may_begin);
+  const auto [token, lane, element, all_head, is_head, is_query, is_value] =
+      Part<kHeadSize>(num_q_heads, num_kv_heads);
+  constexpr int kLanes = Part<kHeadSize>::kLanes;
+  const uint32_t head = all_head - (is_query ? 0 : num_q_heads) - (is_value ? num_kv_heads : 0);
+  const int64_t slot = __ldg(cache.slot_mapping + token);
+  const T* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
+                         element % (kHeadSize / 2);
+  const Vector cosines = load_shared_by_rows(angle);
+  const Vector sines = load_shared_by_rows(angle + kHeadSize / 2);
+  const uint32_t in_row = all_head * kHeadSize + element;
+  Vector added = {};
+  if (is_head) added = load_shared_by_rows(bias + in_row);
+  const int64_t place =
+      slot / cache.page_size * cache.page_stride + slot % cache.page_size * cache.slot_stride;
+  wait_for_kernel_before();
+
+  T* const row = qkv + static_cast<int64_t>(token) * (num_q_heads + 2 * num_kv_heads) * kHeadSize;
+  Vector x = {};
+  if (is_head) x = load_once(row + in_row);
+  Vector biased;
+  Vector rotated;
+  const bool is_first_half = lane < kLanes / 2;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 of_row = Pair<T>::unpack(x.pairs[i]);
+    const float2 of_bias = Pair<T>::unpack(added.pairs[i]);
+    float2 a = {of_row.x + of_bias.x, of_row.y + of_bias.y};
+    biased.pairs[i] = Pair<T>::pack(a);
+    if (is_query) a = Pair<T>::unpack(biased.pairs[i]);
+    const float2 b = {__shfl_xor_sync(0xffffffffu, a.x, kLanes / 2),
+                      __shfl_xor_sync(0xffffffffu, a.y, kLanes / 2)};
+    const float2 cos = Pair<T>::unpack(cosines.pairs[i]);
+    float2 sin = Pair<T>::unpack(sines.pairs[i]);
+    if (is_first_half) sin = {-sin.x, -sin.y};
+    rotated.pairs[i] = Pair<T>::pack({a.x * cos.x + b.x * sin.x, a.y * cos.y + b.y * sin.y});
+  }
+  if (!is_head) return;
+  store(row + in_row, biased);
+  if (!is_value) {
+    const uint32_t count = is_query ? num_q_heads : num_kv_heads;
+    store((is_query ? out.query : out.key) + (token * count + head) * kHeadSize + element, rotated);
+  }
+  if (is_query || slot < 0) return;
+  assign_if(is_value, biased, &rotated);
+  store((is_value ? cache.value : cache.key) + place + head * cache.head_stride + element, rotated);
+}
+
 struct SlotCache {
   char* key;
   char* value;
@@ -441,6 +497,25 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
 FIBSHIM_ROPE_APPEND(64, bf16, __nv_bfloat16)
 FIBSHIM_ROPE_APPEND(128, bf16, __nv_bfloat16)
 FIBSHIM_ROPE_APPEND(128, fp16, __half)
+
+// The bias does not depend on the kernel before, either.
+#define FIBSHIM_BIAS_ROPE_APPEND(head_size, dtype, T)                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                 \
+      bias_rope_append_d##head_size##_##dtype(                                                    \
+          T* qkv, const T* bias, const T* cos_sin_cache, const int64_t* positions,                \
+          const int64_t* slot_mapping, T* query_out, T* key_out, T* key_cache, T* value_cache,    \
+          int64_t page_stride, int64_t slot_stride, int64_t head_stride, int page_size,           \
+          uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {                      \
+    fibshim::add_bias_rotate_and_append<T, head_size>(                                            \
+        qkv, bias, num_q_heads, num_kv_heads, {cos_sin_cache, positions}, {query_out, key_out},   \
+        {key_cache, value_cache, slot_mapping, page_stride, slot_stride, head_stride, page_size}, \
+        next_may_begin);                                                                          \
+  }
+
+FIBSHIM_BIAS_ROPE_APPEND(64, bf16, __nv_bfloat16)
+FIBSHIM_BIAS_ROPE_APPEND(64, fp16, __half)
+FIBSHIM_BIAS_ROPE_APPEND(128, bf16, __nv_bfloat16)
+FIBSHIM_BIAS_ROPE_APPEND(128, fp16, __half)
 
 // With norms that are not rounded. The first has the sums of the heads' squares, which Inductor's
 // kernels of PyTorch 2.11 pass on in memory; the second adds them up as PyTorch 2.14 does, and

@@ -27,7 +27,12 @@ const char* find_conflict_of(const BufferRange& written, const BufferRange& othe
   const bool is_one = written.group == other.group && written.begin == other.begin;
   if (!other.is_written) {
     const bool is_flow = is_earlier && is_one && other.end <= written.end;
-    return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
+    // The solution knows that it works in place.
+    const bool is_in_place =
+        !is_earlier && is_one && other.end == written.end && !written.is_written_first;
+    return is_flow || is_in_place
+               ? nullptr
+               : "a buffer that one of them writes overlaps one that another reads";
   }
   // The later kernel's data must remain: the earlier buffer is not needed, or is written first.
   const bool is_same = is_one && written.end == other.end;

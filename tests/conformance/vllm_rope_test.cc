@@ -55,6 +55,10 @@ const Kernels kNormed = {{"qk-norm-rope-append-r6144", 0, kFirst},
                          {"qk-norm-rope-apart-append-r10240", 1, kFirst},
                          {"qk-norm-rope-apart-append-r10240", 2, kSecond}};
 
+const Kernels kBiased = {{"bias-rope-append-r10240", 0, kFirst},
+                         {"bias-rope-append-r10240", 1, kFirst},
+                         {"bias-rope-append-r10240", 2, kFirst}};
+
 const Kernels kOfGemma = {{"qk-norm-rope-whole-append-r8192-gemma-d256", 0, kFirst},
                           {"qk-norm-rope-whole-append-r8192-gemma-d256", 1, kSecond}};
 
@@ -105,6 +109,12 @@ TEST(RewriteOfVllmRope, OfBothRunsAsOne) { expect_holds("rewrite_of_vllm_rope_bo
 TEST(RewriteOfVllmRope, OfHeadsOf64RunsAsOne) { expect_holds("rewrite_of_vllm_rope_of_64", kOf64); }
 
 TEST(RewriteOfVllmRope, NeedsItsTies) { expect_holds("rewrite_of_vllm_rope_needs_its_ties"); }
+
+TEST(RewriteOfVllmBiasedRope, RunsAsOne) { expect_holds("rewrite_of_vllm_biased_rope", kBiased); }
+
+TEST(RewriteOfVllmBiasedRope, NeedsItsTies) {
+  expect_holds("rewrite_of_vllm_biased_rope_needs_its_ties", kBiased);
+}
 
 TEST(RewriteOfVllmNormedRope, RunsAsOne) { expect_holds("rewrite_of_vllm_normed_rope", kNormed); }
 

@@ -140,6 +140,10 @@ MODELS = (
         *(f"5120:1e-6:{25600 // n}:{64 // n}:{8 // n}:128:40960:16384:norms:part" for n in (2, 4, 8)),
         *(f"8192:1e-5:{28672 // n}:{64 // n}:{8 // n}:128:8192:16384:part" for n in (2, 4, 8)))),
 )
+# Qwen2.5 0.5B to 72B with weights in 4 bits, as vLLM 0.33 has them.
+BIASED = tuple(f"{sizes}:{positions}:{tokens}:bias{of_type}" for sizes in (
+    "896:1e-6:4864:14:2:64", "1536:1e-6:8960:12:2:128", "2048:1e-6:11008:16:2:128", "3584:1e-6:18944:28:4:128", "5120:1e-6:13824:40:8:128",
+    "8192:1e-6:29568:64:8:128") for positions in (32768, 131072) for tokens in (16384, 8192) for of_type in ("", ":fp16"))
 # How the symbol of vLLM's write of keys and values spells the type, the pointers to it, and its end.
 WRITTEN_AS = {"bf16": ("13__nv_bfloat16S1_", "S5_PT0_S7_", "SB_i"), "fp16": ("tt", "S4_PT0_S6_", "SA_i")}
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
@@ -461,14 +465,15 @@ def decode():
 def compile_inductor(version):
     """The folder with the cubins of these models, and its index."""
     script, environment = HERE / "inductor_kernels.py", BUILD / f"torch-{version}"
-    made = INDUCTOR / f"{version}-{hash_of(script.read_bytes(), repr(MODELS).encode())}"
+    models = MODELS + (BIASED if version == TORCH[-1] else ())
+    made = INDUCTOR / f"{version}-{hash_of(script.read_bytes(), repr(models).encode())}"
     if not made.exists():
         if not environment.exists():
             subprocess.run([sys.executable, "-m", "venv", environment], check=True)
             subprocess.run([environment / "bin/pip", "install", "-q", f"torch=={version}"], check=True)
         INDUCTOR.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=INDUCTOR) as folder:
-            subprocess.run([environment / "bin/python", "-W", "ignore", script, f"{folder}/new", *MODELS], check=True)
+            subprocess.run([environment / "bin/python", "-W", "ignore", script, f"{folder}/new", *models], check=True)
             shutil.rmtree(f"{folder}/new/triton")
             for old in INDUCTOR.glob(f"{version}-*"):
                 shutil.rmtree(old)
@@ -545,6 +550,9 @@ def write_inductor_tables(codes):
           [((sizes[0], order, query, 1 - query, *sizes[1:], *with_type(together[sizes], of_type)),
             *(of, codes["rope_key", of_type][sizes])[::1 - 2 * query])
            for of_type, sizes, of in appended("rope_query") for order, query in (("-", 0), ("-key-first", 1))])
+    write("inductor_bias_rope_append", f"row q_heads kv_heads head_size label {types} key_codes bias_codes query_codes",
+          [((*sizes, *with_type(label(sizes[-1]), of_type)), of, *(codes[kind, of_type][sizes] for kind in ("add_bias", "rope_query_biased")))
+           for of_type, sizes, of in appended("rope_key_bias")])
     write("inductor_rope_both_append", f"row q_heads kv_heads head_size label {types} codes",
           [((*sizes, *with_type(together[sizes], of_type)), of) for of_type, sizes, of in appended("rope_both")])
     write("inductor_qk_norm_rope_append", f"row q_heads kv_heads head_size eps family label {types} sums_codes codes",

@@ -1,13 +1,14 @@
 """What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
 embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:part][:gemma][:fp16][:fp8_token|:fp8_static]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:bias][:part][:gemma][:fp16][:fp8_token|:fp8_static]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
 cubin is what. The operations are vLLM's: it replaces its own norms by these after Inductor has put the others in order, hence
 `reorder_for_locality`. The names of norms are vLLM's, too, where PyTorch names them by their parts. No heads: no rotary embedding. No width: experts,
-whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. part: what one of several GPUs has of a model,
+whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. bias: of a
+model with weights in 4 bits, whose product adds none, the rotation alone: the key is rotated with it, then all rows get it, and the query is rotated. part: what one of several GPUs has of a model,
 which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
 weights are less by 1, and whose activation is GELU. fp16: instead of bfloat16. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
 one that the model has.
@@ -146,10 +147,12 @@ def linear(x, weight):
 
 
 def define_products():
-    """vLLM's op of matrices in fp8, as far as Inductor looks at it."""
+    """vLLM's ops of matrices in fp8 and in 4 bits, as far as Inductor looks at them."""
     library = torch.library.Library("_C", "FRAGMENT")
     library.define("cutlass_scaled_mm(Tensor! out, Tensor a, Tensor b, Tensor a_scales, Tensor b_scales, Tensor? bias) -> ()")
     torch.library.register_fake("_C::cutlass_scaled_mm", lambda *_: None, lib=library)
+    library.define("machete_mm(Tensor a, Tensor b) -> Tensor")
+    torch.library.register_fake("_C::machete_mm", lambda a, b: a.new_empty(a.shape[0], b.shape[0]), lib=library)
     return library
 
 
@@ -213,6 +216,20 @@ def first_norm(model):
     return run
 
 
+def rotation_with_bias(model):
+    """Of rows to which the product has added no bias."""
+    heads = [model["q_heads"], *[model["kv_heads"]] * 2]
+
+    def run(x, weight, bias, positions, cache):
+        rows = torch.ops._C.machete_mm(x, weight).add_(bias)
+        q, k, v = rows.split([model["head"] * count for count in heads], dim=-1)
+        cos_sin = cache.index_select(0, positions.flatten())
+        q, k = rotate(q, cos_sin), rotate(k, cos_sin)
+        return tuple(x.view(x.shape[0], -1, model["head"]) for x in (k, v, q))
+
+    return run
+
+
 def tensor(dtype, *shape):
     return torch.empty(shape, dtype=dtype, device="cuda")
 
@@ -238,6 +255,12 @@ def inputs_between(model):
     return [of_model(tokens, q_heads, head), of_model(tokens, hidden), weight_of(model, hidden, q_heads * head), of_model(hidden), weight_of(model, 2 * width, hidden),
             weight_of(model, hidden, width), of_model(hidden), weight_of(model, row, hidden), of_model(head), of_model(head), tensor(torch.int64, tokens),
             of_model(model["positions"], head), of_model(hidden), of_model(hidden)], (0, 1, 10)
+
+
+def inputs_of_rotation(model):
+    of_model, row = functools.partial(tensor, model["dtype"]), model["head"] * (model["q_heads"] + 2 * model["kv_heads"])
+    return [of_model(model["tokens"], model["hidden"]), of_model(row, model["hidden"]), of_model(row), tensor(torch.int64, model["tokens"]),
+            of_model(model["positions"], model["head"])], (0, 3)
 
 
 def generated_code(function, inputs_of, model):
@@ -349,7 +372,12 @@ def kind_of(name, source, model):
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_{known_as}"
     if "silu" in name or "gelu" in name:
         return "silu_and_mul" if "silu" in name else "gelu_tanh_and_mul", {"width": model["width"]}, name
+    if pointers == ["in_out_ptr0", "in_ptr0"]:
+        return "add_bias", sizes, name
     sizes["positions"] = model["positions"]
+    if model["has_bias"]:
+        kind = {(5, True): "rope_key_bias", (4, False): "rope_query_biased"}.get((len(pointers), reads_key in source))
+        return kind, sizes, name
     if len(pointers) == 5:
         return "rope_both" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
     return "rope_key" if reads_key in source else "rope_query", sizes, name
@@ -391,7 +419,7 @@ def main():
     os.environ["TRITON_CACHE_DIR"] = str(out / "triton")
     pretend_to_have_a_gpu()
     torch._inductor.config.compile_threads = 1
-    torch._inductor.config.reorder_for_locality = torch._inductor.config.enable_auto_functionalized_v2 = False
+    torch._inductor.config.enable_auto_functionalized_v2 = False
     # vLLM combines kernels where that is measured to be faster, which kernels as small as these always are taken to be.
     torch._inductor.config.combo_kernels = torch._inductor.config.benchmark_combo_kernel = True
     torch._inductor.scheduler.Scheduler.speedup_by_combo_kernel = lambda *_: True
@@ -401,8 +429,12 @@ def main():
         names = ("hidden", "eps", "width", "q_heads", "kv_heads", "head", "positions", "tokens")
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
-        model |= {"has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags,
+        model |= {"has_bias": "bias" in flags, "has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags,
                   "dtype": torch.float16 if "fp16" in flags else torch.bfloat16}
+        torch._inductor.config.reorder_for_locality = model["has_bias"]
+        if model["has_bias"]:
+            compile_kernels(generated_code(rotation_with_bias(model), inputs_of_rotation, model), model, out, index)
+            continue
         for scales in LARGEST_BY if "fp8_token" in flags else ["static" if "fp8_static" in flags else None]:
             model["scales"] = scales
             if model["is_part"]:  # alone, a GPU norms the rows where it looks them up

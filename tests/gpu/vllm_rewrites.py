@@ -5,7 +5,7 @@
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
 what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole,
-of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, and without norms rope-compiled; with -fp16 behind it what
+of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, and without norms rope-compiled, and with a bias rope-bias and rope-bias-64; with -fp16 behind it what
 there is in fp16, too; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
@@ -275,7 +275,7 @@ class Compiled(Heads):
         found = {}
         for one in json.loads((folder / "index.json").read_text()):
             sizes = one["sizes"]
-            if one["kind"].startswith(("qk_", "rope_")) and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS and sizes["head"] == cls.HEAD \
+            if one["kind"].startswith(("qk_", "rope_", "add_bias")) and sizes.get("positions", cls.POSITIONS) == cls.POSITIONS and sizes["head"] == cls.HEAD \
                     and one["type"] == ("fp16" if cls.suffix() else "bf16"):
                 found.setdefault(cls.key(one["kind"], sizes["q_heads"], sizes["kv_heads"]), []).append({**one, "file": str(folder / one["file"])})
         return found
@@ -430,6 +430,58 @@ class CompiledRotationHalf(CompiledRotation):
     dtypes = ("float16",)
 
 
+class BiasedRotation(CompiledRotation):
+    """Of rows that lack the bias, which are written with it."""
+    sizes = ((12, 2), (16, 2), (28, 4), (40, 8), (64, 8))
+    memory = {}
+    POSITIONS = 32768
+    given = None
+
+    def __init__(self, size, rows, dtype, per_token):
+        import torch
+        super().__init__(size, rows, dtype, per_token)
+        generator = torch.Generator(device="cuda").manual_seed(rows)
+        self.added, self.given = torch.randn(self.qkv.shape[1], generator=generator, device="cuda").to(dtype), self.qkv.clone()
+
+    @classmethod
+    def definition(cls, q_heads, kv_heads):
+        return "bias_" + super().definition(q_heads, kv_heads)
+
+    def reset(self):
+        super().reset()
+        if self.given is not None:
+            self.qkv.copy_(self.given)
+
+    def launches(self):
+        rotation = [self.positions, self.angles]
+        return {"rope_key_bias": ([self.qkv, self.added, *rotation, self.k, self.k.numel()], [self.k.numel()]),
+                "add_bias": ([self.qkv, self.added, self.qkv.numel()], [self.qkv.numel()]),
+                "rope_query_biased": ([self.qkv, *rotation, self.q, self.q.numel()], [self.q.numel()])}
+
+    def outputs(self):
+        return super().outputs() | {"rows": self.qkv}
+
+    def exact(self):
+        q = (self.given.double() + self.added.double())[:, :self.q_heads * self.HEAD]
+        return self.rotated(q.to(self.given.dtype).view(len(q), -1, self.HEAD))
+
+
+class BiasedRotationHalf(BiasedRotation):
+    memory = {}
+    dtypes = ("float16",)
+
+
+class SmallBiasedRotation(BiasedRotation):
+    sizes = ((14, 2),)
+    memory = {}
+    HEAD = 64
+
+
+class SmallBiasedRotationHalf(SmallBiasedRotation):
+    memory = {}
+    dtypes = ("float16",)
+
+
 def make_rotation():
     import triton
     import triton.language as tl
@@ -475,7 +527,8 @@ WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, Fa
         "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False),
         "rope-compiled": (CompiledRotation, False), "rope-compiled-fp16": (CompiledRotationHalf, False),
         "qk-compiled-fp16": (CompiledHalf, False), "qk-apart-fp16": (CompiledApartHalf, False), "qk-once-fp16": (CompiledOnceHalf, False),
-        "qk-whole-fp16": (CompiledWholeHalf, False)}
+        "qk-whole-fp16": (CompiledWholeHalf, False), "rope-bias": (BiasedRotation, False), "rope-bias-64": (SmallBiasedRotation, False),
+        "rope-bias-fp16": (BiasedRotationHalf, False), "rope-bias-64-fp16": (SmallBiasedRotationHalf, False)}
 
 
 def sizes_of(kind, kept):

@@ -190,6 +190,10 @@ extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const
 // Both rotations as one kernel.
 extern "C" __global__ void triton_poi_fused_3(const void*, const int64_t*, const void*, void*,
                                               void*, int, int, void*, void*) {}
+// The rotation of rows to which it adds a bias, and the sum of these rows and the bias.
+extern "C" __global__ void triton_poi_fused_7(const void*, const void*, const int64_t*, const void*,
+                                              void*, int, void*, void*) {}
+extern "C" __global__ void triton_poi_fused_8(void*, const void*, int, void*, void*) {}
 // The same of heads with norms: sums of squares, what is made of both heads, of the query's alone,
 // and of the query's and of both without sums.
 extern "C" __global__ void triton_red_fused_3(const void*, void*, void*, int, int, void*, void*) {}

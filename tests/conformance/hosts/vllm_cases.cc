@@ -217,6 +217,46 @@ struct CompiledAttention : Attention {
   }
 };
 
+// Of rows that lack the bias, of 64 and 8 heads. A test changes a field to break a tie.
+struct BiasedAttention : CompiledAttention {
+  explicit BiasedAttention(const Gpu& on) : CompiledAttention(on) {
+    q_heads = 64;
+    bias = added_bias = weights;
+    summed = query_source = qkv;
+    query_positions = positions;
+    query_angles = angles;
+    set_tokens(3);
+  }
+  void set_tokens(unsigned count) {
+    tokens = written_tokens = count;
+    query_elements = static_cast<int>(tokens * q_heads * head_size);
+    key_elements = static_cast<int>(tokens * kv_heads * head_size);
+    elements = query_elements + 2 * key_elements;
+  }
+
+  void all() const {
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_7"), tokens, qkv, bias, positions,
+                  angles, key, key_elements, kNone, kNone);
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_8"), tokens, summed, added_bias,
+                  elements, kNone, kNone);
+    launch_kernel(gpu, gpu.function(module, "triton_poi_fused_1"), tokens, query_source,
+                  query_positions, query_angles, query, query_elements, kNone, kNone);
+    BiasedAttention written = *this;
+    written.qkv = value_source == 0 ? qkv : value_source;
+    if (are_values_dense) written.tokens = 1;
+    written.append(key + written_key, written_tokens);
+  }
+
+  CUdeviceptr bias = 0, added_bias = 0, summed = 0, query_source = 0, query_positions = 0,
+              query_angles = 0, value_source = 0, written_key = 0;
+  unsigned written_tokens = 0;
+  bool are_values_dense = false;
+  int query_elements = 0, key_elements = 0, elements = 0;
+
+ private:
+  static constexpr CUdeviceptr kNone = 0;  // Triton's scratch memory
+};
+
 // With norms of the heads before their rotation: by PyTorch 2.11 in two kernels, or three of many
 // heads, without sums by 2.13 in one and by 2.14 in two. A test changes a field to break a tie.
 struct NormedAttention : CompiledAttention {
@@ -804,6 +844,56 @@ GPU_CASE(rewrite_of_vllm_rope_both) {
   EXPECT_EQUAL(2, ran("triton_poi_fused_3"));
   EXPECT_EQUAL(2, ran("append_paged_kv_cache_slots_16bit"));
   state({}, {.hit = 3, .untracked = 2, .absorbed = 1});
+}
+
+constexpr char kBiasedRope[] = "bias_rope_append_d128_bf16";
+
+GPU_CASE(rewrite_of_vllm_biased_rope) {
+  BiasedAttention layer(gpu);
+  run_captured(gpu, [&] { layer.all(); });
+  const SimcudaLaunch last = last_launch(kBiasedRope);
+  const CUdeviceptr given[] = {layer.qkv,       layer.bias,  layer.angles,
+                               layer.positions, layer.slots, layer.query,
+                               layer.key,       layer.cache, layer.cache + 32768};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t sizes[] = {2 * 16 * 8 * 128, 8 * 128, 128};
+  CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+  const int counts[] = {16, 64, 8, 0};
+  CHECK(memcmp(last.params + sizeof given + sizeof sizes, counts, sizeof counts) == 0);
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(10, last.grid[1]);
+  layer.set_tokens(1);  // whose values have a stride of their own
+  run_captured(gpu, [&] { layer.all(); });
+  EXPECT_EQUAL(2, ran(kBiasedRope));
+  state({}, {.hit = 2, .absorbed = 6});
+}
+
+// One of the four kernels uses another buffer, or more or less of it.
+GPU_CASE(rewrite_of_vllm_biased_rope_needs_its_ties) {
+  const BiasedAttention layer(gpu);
+  using Change = void (*)(BiasedAttention*);
+  const Change changes[] = {[](auto* it) { it->added_bias += 16; },
+                            [](auto* it) { it->summed += 16; },
+                            [](auto* it) { it->query_source += 16; },
+                            [](auto* it) { it->query_positions += 8; },
+                            [](auto* it) { it->query_angles += 256; },
+                            [](auto* it) { it->value_source = it->qkv + 256; },
+                            [](auto* it) { it->written_key = 1 << 20; },
+                            [](auto* it) { --it->written_tokens; },
+                            [](auto* it) { it->query_elements -= 8192; },
+                            [](auto* it) { it->key_elements -= 1024; },
+                            [](auto* it) { it->elements -= 10240; },
+                            [](auto* it) { it->are_values_dense = true; }};
+  int count = 0;
+  for (const Change change : changes) {
+    BiasedAttention changed = layer;
+    change(&changed);
+    run_captured(gpu, [&] { changed.all(); });
+    ++count;
+  }
+  EXPECT_EQUAL(0, ran(kBiasedRope));
+  EXPECT_EQUAL(count, ran("triton_poi_fused_8"));
+  state({}, {.hit = 12, .untracked = 36});
 }
 
 constexpr char kNormedRope[] = "qk_rope_once_append_sums_d128_bf16";

@@ -278,6 +278,12 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'r'}, {199, 300, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {50, 101, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {200, 300, 1, 'w'}, {50, 100, 1, 'w'}}, true},
+      // the same, in place; a part of it; written first
+      {{{100, 200, 0, 'r'}, {100, 200, 1, 'w'}}, true},
+      {{{100, 200, 0, 'r'}, {100, 200, 1, 'w'}, {100, 200, 2, 'r'}}, true},
+      {{{100, 200, 0, 'r'}, {100, 150, 1, 'w'}}, false},
+      {{{100, 150, 0, 'r'}, {100, 200, 1, 'w'}}, false},
+      {{{100, 200, 0, 'r'}, {100, 200, 1, 'f'}}, false},
       // the buffers of one kernel may overlap, except one that is left out
       {{{100, 200, 0, 'r'}, {100, 200, 0, 'w'}}, true},
       {{{100, 200, 0, 'r'}, {150, 250, 0, 'd'}}, false},
@@ -302,6 +308,7 @@ TEST(RewriteRules, BuffersThatOverlap) {
        false},
       {{{200, 300, 0, 'w'}, {200, 300, 1, 'r'}}, false, false},
       {{{100, 200, 0, 'w'}, {100, 200, 1, 'w'}}, false, false},
+      {{{100, 200, 0, 'r'}, {100, 200, 1, 'w'}}, false, false},
       {{{100, 200, 0, 'd'}, {100, 150, 1, 'w'}}, true, false},
   };
   for (const Row& row : rows) {
@@ -355,10 +362,13 @@ class Cells {
       if (is_it && range.member < read.member && range.member > known) known = range.member;
     }
     if (known != -1) return last_writer(cell, read.member) == known;
-    // The solution reads memory, and may have written any of the other kernels' results by then.
+    // The solution reads memory, and may have written any of the other kernels' results by then,
+    // except in place.
     for (const BufferRange& range : ranges_) {
       const bool is_it = range.is_written && range.begin <= cell && cell < range.end;
-      if (is_it && range.member != read.member) return false;
+      const bool is_in_place = range.member > read.member && range.group == read.group &&
+                               range.end == read.end && !range.is_written_first;
+      if (is_it && range.member != read.member && !is_in_place) return false;
     }
     return true;
   }
