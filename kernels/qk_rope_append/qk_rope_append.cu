@@ -5,7 +5,7 @@
 // replaces three kernels of SGLang, which norm and rotate the rows in place: fused_qknorm,
 // fused_rope and store_kvcache; a fourth the last two, of models without norms of the heads. A
 // fifth replaces Inductor's norms and rotations of the heads, and reshape_and_cache_flash; the last
-// its rotations and its sum of rows and a bias, and reshape_and_cache_flash.
+// its rotations and its sum of rows and a bias, in place, and reshape_and_cache_flash.
 //
 // A lane has eight elements of a head of 128, of 64 where there are no norms, or of 256 where they
 // are Inductor's. Every intermediate
@@ -14,8 +14,9 @@
 // elements one after the other, then lanes at doubling distance. SGLang's: the first and the last
 // four elements apart, each over lanes at halving distance, then both. Products of the rotation are
 // fused as in the replaced kernel. So the results are bit-identical. Inductor rounds nothing
-// between the row and the rotated head, and adds up in an order that its block sizes change: here
-// it is that of the block sizes which vLLM chose on an H200.
+// between the row and the rotated head, but for a query's sums of row and bias, which it stores
+// before; and it adds up in an order that its block sizes change: here it is that of the block sizes
+// which vLLM chose on an H200.
 //
 // grid = (tokens, heads of query, key and value together / 8, of 64 / 16, of 256 / 4), block = 128
 // threads.

@@ -27,9 +27,10 @@ const char* find_conflict_of(const BufferRange& written, const BufferRange& othe
   const bool is_one = written.group == other.group && written.begin == other.begin;
   if (!other.is_written) {
     const bool is_flow = is_earlier && is_one && other.end <= written.end;
-    // The solution knows that it works in place.
-    const bool is_in_place =
-        !is_earlier && is_one && other.end == written.end && !written.is_written_first;
+    // The solution knows that it works in place. What is dead it may leave as it was, and another
+    // rewrite that has the buffer as its own dead one relies on reading what its own kernels wrote.
+    const bool is_in_place = !is_earlier && is_one && other.end == written.end &&
+                             !written.is_written_first && !written.is_dead;
     return is_flow || is_in_place
                ? nullptr
                : "a buffer that one of them writes overlaps one that another reads";

@@ -45,9 +45,10 @@ struct BufferRange {
 
 // Returns why one launch cannot read and write all ranges in whatever order, or null if it can. A
 // range that a kernel writes may overlap one that a later kernel reads or writes if the pattern
-// states that both are one buffer, and be one that an earlier kernel reads. It may also overlap
-// one that a later kernel writes if it is dead, or if only it is written first. No other overlap of
-// a written range with another kernel's range is allowed.
+// states that both are one buffer. So may one that an earlier kernel reads, if both end together,
+// too, and the written one is neither dead nor written first: the solution works in place. A written
+// range may also overlap one that a later kernel writes if it is dead, or if only it is written
+// first. No other overlap of a written range with another kernel's range is allowed.
 const char* find_conflict(const BufferRange* ranges, uint32_t count);
 
 }  // namespace fibshim

@@ -502,10 +502,10 @@ def inductor():
 
 def write_inductor_tables(codes):
     """`codes`: by kind and type, and by sizes."""
-    def write(table, head, found):
+    def write(table, head, found, versions=TORCH):
         listed = [" ".join((*map(str, row), *(",".join(f'"{code}"' for code in sorted(of)) for of in lists))) for row, *lists in found]
         (HERE.parent.parent / f"config/vllm/{table}.table").write_text(
-            f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(TORCH)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
+            f"# Made by `tests/engines/engines.py inductor`: the codes of PyTorch {', '.join(versions)} for sm_90.\n" + "\n".join([head, *listed]) + "\n")
 
     typed = lambda label, of_type: label if of_type == "bf16" else f"{label.rstrip('-')}-{of_type}"
     norms_of = lambda kind, of_type: [((hidden, eps, typed("-" if eps == 1e-5 else f"-eps{-round(math.log10(eps))}", of_type)), of)
@@ -552,7 +552,7 @@ def write_inductor_tables(codes):
            for of_type, sizes, of in appended("rope_query") for order, query in (("-", 0), ("-key-first", 1))])
     write("inductor_bias_rope_append", f"row q_heads kv_heads head_size label {types} key_codes bias_codes query_codes",
           [((*sizes, *with_type(label(sizes[-1]), of_type)), of, *(codes[kind, of_type][sizes] for kind in ("add_bias", "rope_query_biased")))
-           for of_type, sizes, of in appended("rope_key_bias")])
+           for of_type, sizes, of in appended("rope_key_bias")], TORCH[-1:])
     write("inductor_rope_both_append", f"row q_heads kv_heads head_size label {types} codes",
           [((*sizes, *with_type(together[sizes], of_type)), of) for of_type, sizes, of in appended("rope_both")])
     write("inductor_qk_norm_rope_append", f"row q_heads kv_heads head_size eps family label {types} sums_codes codes",

@@ -372,7 +372,7 @@ def kind_of(name, source, model):
         return kind, {"hidden_size": model["hidden"], "eps": model["eps"]}, f"{name[:10]}_fused_{known_as}"
     if "silu" in name or "gelu" in name:
         return "silu_and_mul" if "silu" in name else "gelu_tanh_and_mul", {"width": model["width"]}, name
-    if pointers == ["in_out_ptr0", "in_ptr0"]:
+    if model["has_bias"] and pointers == ["in_out_ptr0", "in_ptr0"]:
         return "add_bias", sizes, name
     sizes["positions"] = model["positions"]
     if model["has_bias"]:

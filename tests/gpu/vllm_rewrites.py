@@ -5,7 +5,7 @@
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
 what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole,
-of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, and without norms rope-compiled, and with a bias rope-bias and rope-bias-64; with -fp16 behind it what
+of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, without norms rope-compiled, and with a bias rope-bias and rope-bias-64; with -fp16 behind it what
 there is in fp16, too; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.

@@ -278,12 +278,13 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'r'}, {199, 300, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {50, 101, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {200, 300, 1, 'w'}, {50, 100, 1, 'w'}}, true},
-      // the same, in place; a part of it; written first
+      // the same, in place; a part of it; written first; dead
       {{{100, 200, 0, 'r'}, {100, 200, 1, 'w'}}, true},
       {{{100, 200, 0, 'r'}, {100, 200, 1, 'w'}, {100, 200, 2, 'r'}}, true},
       {{{100, 200, 0, 'r'}, {100, 150, 1, 'w'}}, false},
       {{{100, 150, 0, 'r'}, {100, 200, 1, 'w'}}, false},
       {{{100, 200, 0, 'r'}, {100, 200, 1, 'f'}}, false},
+      {{{100, 200, 0, 'r'}, {100, 200, 1, 'd'}}, false},
       // the buffers of one kernel may overlap, except one that is left out
       {{{100, 200, 0, 'r'}, {100, 200, 0, 'w'}}, true},
       {{{100, 200, 0, 'r'}, {150, 250, 0, 'd'}}, false},
@@ -367,7 +368,7 @@ class Cells {
     for (const BufferRange& range : ranges_) {
       const bool is_it = range.is_written && range.begin <= cell && cell < range.end;
       const bool is_in_place = range.member > read.member && range.group == read.group &&
-                               range.end == read.end && !range.is_written_first;
+                               range.end == read.end && !range.is_written_first && !range.is_dead;
       if (is_it && range.member != read.member && !is_in_place) return false;
     }
     return true;
