@@ -282,6 +282,10 @@ struct PagedCache {
   int64_t slot_stride;
   int64_t head_stride;
   int page_size;
+
+  __device__ int64_t place_of(int64_t slot) const {
+    return slot / page_size * page_stride + slot % page_size * slot_stride;
+  }
 };
 
 template <class T, Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false>
@@ -312,8 +316,7 @@ __device__ void rotate_and_append(const Heads<T>& heads, const Weights<T>& weigh
                          element % (kHeadSize / 2);
   const Vector cosines = load_shared_by_rows(angle);
   const Vector sines = load_shared_by_rows(angle + kHeadSize / 2);
-  const int64_t place =
-      slot / cache.page_size * cache.page_stride + slot % cache.page_size * cache.slot_stride;
+  const int64_t place = cache.place_of(slot);
   wait_for_kernel_before();
 
   const T* const rows = is_query ? heads.query : is_value ? heads.value : heads.key;
@@ -368,11 +371,10 @@ __device__ void add_bias_rotate_and_append(T* qkv, const T* bias, uint32_t num_q
   const uint32_t in_row = all_head * kHeadSize + element;
   Vector added = {};
   if (is_head) added = load_shared_by_rows(bias + in_row);
-  const int64_t place =
-      slot / cache.page_size * cache.page_stride + slot % cache.page_size * cache.slot_stride;
+  const int64_t place = cache.place_of(slot);
   wait_for_kernel_before();
 
-  T* const row = qkv + static_cast<int64_t>(token) * (num_q_heads + 2 * num_kv_heads) * kHeadSize;
+  T* const row = qkv + token * (num_q_heads + 2 * num_kv_heads) * kHeadSize;
   Vector x = {};
   if (is_head) x = load_once(row + in_row);
   Vector biased;
@@ -499,6 +501,7 @@ FIBSHIM_ROPE_APPEND(64, bf16, __nv_bfloat16)
 FIBSHIM_ROPE_APPEND(128, bf16, __nv_bfloat16)
 FIBSHIM_ROPE_APPEND(128, fp16, __half)
 
+// The same of rows that lack their bias, which they get in place; the values are those of the rows.
 // The bias does not depend on the kernel before, either.
 #define FIBSHIM_BIAS_ROPE_APPEND(head_size, dtype, T)                                             \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                 \

@@ -446,10 +446,10 @@ def decode():
         head_dim, threads, of_type, listed = line.split(maxsplit=3)
         codes[int(head_dim), int(threads), of_type].update(kept & set(json.loads(f"[{listed}]")))
     for version in DECODE:
-        for *key_of_codes, path in decode_cubins(version):
+        for head_dim, threads, of_type, path in decode_cubins(version):
             out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
             cubin, = json.loads(out)["files"]
-            codes[*key_of_codes].add(cubin["code"])
+            codes[head_dim, threads, of_type].add(cubin["code"])
             for kernel in cubin["kernels"]:
                 if "BatchDecodeWithPagedKVCacheKernel" in kernel["name"]:
                     params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])

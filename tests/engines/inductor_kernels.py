@@ -373,7 +373,7 @@ def kind_of(name, source, model):
     if "silu" in name or "gelu" in name:
         return "silu_and_mul" if "silu" in name else "gelu_tanh_and_mul", {"width": model["width"]}, name
     if model["has_bias"] and pointers == ["in_out_ptr0", "in_ptr0"]:
-        return "add_bias", sizes, name
+        return "add_bias", sizes, name  # which checks no positions
     sizes["positions"] = model["positions"]
     if model["has_bias"]:
         kind = {(5, True): "rope_key_bias", (4, False): "rope_query_biased"}.get((len(pointers), reads_key in source))

@@ -402,34 +402,6 @@ class CompiledRotation(Rotation, CompiledWhole):
         return {"rope_query": part(self.q), "rope_key": part(self.k)}
 
 
-class CompiledHalf(Compiled):
-    sizes = ((32, 8), (40, 8), (64, 8))
-    memory = {}
-    dtypes = ("float16",)
-
-
-class CompiledApartHalf(CompiledApart):
-    memory = {}
-    dtypes = ("float16",)
-
-
-class CompiledOnceHalf(CompiledOnce):
-    sizes = CompiledHalf.sizes
-    memory = {}
-    dtypes = ("float16",)
-
-
-class CompiledWholeHalf(CompiledWhole):
-    sizes = CompiledHalf.sizes
-    memory = {}
-    dtypes = ("float16",)
-
-
-class CompiledRotationHalf(CompiledRotation):
-    memory = {}
-    dtypes = ("float16",)
-
-
 class BiasedRotation(CompiledRotation):
     """Of rows that lack the bias, which are written with it."""
     sizes = ((12, 2), (16, 2), (28, 4), (40, 8), (64, 8))
@@ -466,20 +438,15 @@ class BiasedRotation(CompiledRotation):
         return self.rotated(q.to(self.given.dtype).view(len(q), -1, self.HEAD))
 
 
-class BiasedRotationHalf(BiasedRotation):
-    memory = {}
-    dtypes = ("float16",)
-
-
 class SmallBiasedRotation(BiasedRotation):
     sizes = ((14, 2),)
     memory = {}
     HEAD = 64
 
 
-class SmallBiasedRotationHalf(SmallBiasedRotation):
-    memory = {}
-    dtypes = ("float16",)
+def in_fp16(kind, **changed):
+    """With caches of its own."""
+    return type(f"{kind.__name__}InFp16", (kind,), {"memory": {}, "dtypes": ("float16",), **changed})
 
 
 def make_rotation():
@@ -520,15 +487,17 @@ def quantize(q, x, scale, per_token):
         torch.ops._C.static_scaled_fp8_quant(q, x, scale, None)
 
 
+SIZES_IN_FP16 = ((32, 8), (40, 8), (64, 8))  # of models with weights in 4 bits
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
         "qk": (Heads, False), "rope": (Rotation, False), "rope-64": (SmallRotation, False), "qk-compiled": (Compiled, False),
         "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False),
         "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False),
         "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False),
-        "rope-compiled": (CompiledRotation, False), "rope-compiled-fp16": (CompiledRotationHalf, False),
-        "qk-compiled-fp16": (CompiledHalf, False), "qk-apart-fp16": (CompiledApartHalf, False), "qk-once-fp16": (CompiledOnceHalf, False),
-        "qk-whole-fp16": (CompiledWholeHalf, False), "rope-bias": (BiasedRotation, False), "rope-bias-64": (SmallBiasedRotation, False),
-        "rope-bias-fp16": (BiasedRotationHalf, False), "rope-bias-64-fp16": (SmallBiasedRotationHalf, False)}
+        "rope-compiled": (CompiledRotation, False), "rope-bias": (BiasedRotation, False), "rope-bias-64": (SmallBiasedRotation, False),
+        "qk-compiled-fp16": (in_fp16(Compiled, sizes=SIZES_IN_FP16), False), "qk-apart-fp16": (in_fp16(CompiledApart), False),
+        "qk-once-fp16": (in_fp16(CompiledOnce, sizes=SIZES_IN_FP16), False), "qk-whole-fp16": (in_fp16(CompiledWhole, sizes=SIZES_IN_FP16), False),
+        "rope-compiled-fp16": (in_fp16(CompiledRotation), False), "rope-bias-fp16": (in_fp16(BiasedRotation), False),
+        "rope-bias-64-fp16": (in_fp16(SmallBiasedRotation), False)}
 
 
 def sizes_of(kind, kept):
