@@ -19,6 +19,14 @@ GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "
           "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
                               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
           "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 2, "eos_token_id": 1}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,
+           "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088, "sliding_window": 128,
+           "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000, "swiglu_limit": 7.0, "hidden_act": "silu", "attention_bias": True,
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                            "original_max_position_embeddings": 4096},
+           "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 199998, "eos_token_id": 200002,
+           "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                        "model.embed_tokens", "lm_head"]}}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True}
 FP8_BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128], "fmt": "e4m3"}
@@ -27,6 +35,7 @@ MODELS = {
     "gemma3_12b": {**GEMMA3, "hidden_size": 3840, "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 15360},
     "gemma3_27b": {**GEMMA3, "hidden_size": 5376, "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 21504,
                    "query_pre_attn_scalar": 168},
+    "gpt_oss_20b": GPT_OSS,
     "llama": LLAMA,
     "llama_1b": {**LLAMA, "hidden_size": 2048, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
                  "max_position_embeddings": 131072},
@@ -80,7 +89,7 @@ def fill(model, *_, **__):
     norms, rest = (torch.Generator("cuda").manual_seed(seed) for seed in (1234, 1235 + rank))
     for name, parameter in model.named_parameters():
         if name.endswith(("scale", "scale_inv")):
-            parameter.data.fill_(0.02)
+            parameter.data.fill_(0.02 if parameter.is_floating_point() else 121)  # else an exponent, of 1/64
             continue
         if name.endswith("scales"):  # of 4 bits, and for AWQ what is added then
             parameter.data.uniform_(0.003, 0.006, generator=rest)
