@@ -20,6 +20,7 @@ KERNEL_ARCH_gemm_block_scaled := a
 KERNEL_ARCH_gemm_scaled := a
 KERNEL_SMS_moe_gemm     := 90  # measured only there
 KERNEL_SMS_moe_gemm_block_scaled := 90
+KERNEL_SMS_moe_gemm_mxfp4 := 90  # the layouts of its weights are Hopper's
 KERNEL_SMS_paged_decode := 90  # replaces a kernel for Hopper
 KERNEL_SMS_decode_combine := 90  # the same
 KERNEL_SMS_decode_combine_then_quant := 90
@@ -30,7 +31,7 @@ KERNEL_SMS_quant_per_token := 90  # clusters; measured only there
 KERNEL_SMS_then_quant_per_block := 90  # measured only there
 KERNEL_SMS_sampling     := 90  # clusters; measured only there
 KERNEL_FLAGS_sampling   := -ftz=true  # as FlashInfer's
-KERNEL_FAMILIES         := decode_combine decode_combine_then_quant fused_add_rmsnorm gated_activation gemm gemm_block_scaled gemm_scaled gemm_w4a16 gemm_w4a16_wide gemm_wide layernorm moe_gemm moe_gemm_block_scaled moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_block quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm then_quant_per_block
+KERNEL_FAMILIES         := decode_combine decode_combine_then_quant fused_add_rmsnorm gated_activation gemm gemm_block_scaled gemm_scaled gemm_w4a16 gemm_w4a16_wide gemm_wide layernorm moe_gemm moe_gemm_block_scaled moe_gemm_mxfp4 moe_routing moe_sum paged_decode paged_kv_cache qk_rope_append quant_per_block quant_per_token reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope sampling sandwich_rmsnorm softmax splitk_reduce sum_rmsnorm then_quant_per_block
 
 # Tables of these repeat block and grid; row.cuh compares them with what is compiled.
 $(foreach family,fused_add_rmsnorm layernorm rmsnorm rmsnorm_quant sandwich_rmsnorm sum_rmsnorm,\
