@@ -11,9 +11,9 @@
 # stands for one file in FOLDER for each line of TABLE, made from TEMPLATE. Both are paths below SOURCE_FOLDER
 # or, where it has no such file, below this script's folder. A table has comments, a line of column names, then a line
 # for each file; '-' stands for nothing, and the last column takes the rest of its line. Without a table ('-')
-# there is one line, of the columns that `parts` gives. A*B joins each line of A with each line of B that has the same cells in
-# the columns of both; only the last table's last column may have spaces. A file is named as its record calls itself:
-# <name>.json or <label>.json. In a template:
+# there is one line, of the columns that `parts` gives. Their cells may have @column@ of a table or a type. A*B joins each
+# line of A with each line of B that has the same cells in the columns of both; only the last table's last column may have
+# spaces. A file is named as its record calls itself: <name>.json or <label>.json. In a template:
 #
 #   @column@          the cell
 #   @source:a/b.cu@   an entry of "sources": KERNEL_SOURCES/a/b.cu
@@ -110,11 +110,12 @@ expand() {
     }
     function set(name, cell) { value["@" name "@"] = cell == "-" ? "" : cell }
     # One file. The texts go in last: what they hold is theirs.
-    function write_file(   i, token, line, file) {
+    function write_file(   i, c, token, line, file) {
       file = ""
       for (i = 1; i <= lines; ++i) {
         line = text[i]
         if (index(line, "@") > 0) {
+          for (c = 1; c <= constant_count; ++c) line = replace(line, constant[c], value[constant[c]])
           for (token in value) line = replace(line, token, value[token])
         }
         if (file == "" && match(line, /^ *"(name|label)": *"[^"]*"/)) {
@@ -155,6 +156,7 @@ expand() {
       for (i = 1; i <= constant_count; ++i) {
         at = index(constant[i], "=")
         set(substr(constant[i], 1, at - 1), substr(constant[i], at + 1))
+        constant[i] = "@" substr(constant[i], 1, at - 1) "@"
       }
     }
     /^#/ || /^ *$/ { next }

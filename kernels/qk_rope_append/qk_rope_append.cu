@@ -130,21 +130,25 @@ __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector&
   return rotated;
 }
 
+struct Floats {
+  float values[kElementsPerVector];
+};
+
 // The same with cosines and sines in fp32. The product with the cosine is exact when the other is
 // added to it.
 template <class T, int kLanes>
-__device__ Vector rotate_by_floats(const Vector& own, const float* cosines, const float* sines,
-                                   bool is_first_half) {
+__device__ Vector rotate(const Vector& own, const Floats& cosines, const Floats& sines,
+                         bool is_first_half) {
   Vector rotated;
 #pragma unroll
   for (int i = 0; i < kPairsPerVector; ++i) {
     const uint32_t bits = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
     const float2 a = Pair<T>::unpack(own.pairs[i]);
     const float2 b = Pair<T>::unpack(bits);
-    float2 of_b = {__fmul_rn(sines[2 * i], b.x), __fmul_rn(sines[2 * i + 1], b.y)};
+    float2 of_b = {__fmul_rn(sines.values[2 * i], b.x), __fmul_rn(sines.values[2 * i + 1], b.y)};
     if (is_first_half) of_b = {-of_b.x, -of_b.y};
-    rotated.pairs[i] = Pair<T>::pack(
-        {__fmaf_rn(cosines[2 * i], a.x, of_b.x), __fmaf_rn(cosines[2 * i + 1], a.y, of_b.y)});
+    rotated.pairs[i] = Pair<T>::pack({__fmaf_rn(cosines.values[2 * i], a.x, of_b.x),
+                                      __fmaf_rn(cosines.values[2 * i + 1], a.y, of_b.y)});
   }
   return rotated;
 }
@@ -195,15 +199,22 @@ __device__ Vector normalize_and_rotate(const BothHalves& x, const BothHalves& we
   return rotated;
 }
 
-__device__ void load_floats(const float* from, float (&to)[kElementsPerVector]) {
+template <class T>
+__device__ Vector load_angles(const T* from) {
+  return load_shared_by_rows(from);
+}
+
+__device__ Floats load_angles(const float* from) {
+  Floats to;
 #pragma unroll
   for (int i = 0; i < kElementsPerVector; i += 4) {
     const float4 part = __ldg(reinterpret_cast<const float4*>(from + i));
-    to[i] = part.x;
-    to[i + 1] = part.y;
-    to[i + 2] = part.z;
-    to[i + 3] = part.w;
+    to.values[i] = part.x;
+    to.values[i + 1] = part.y;
+    to.values[i + 2] = part.z;
+    to.values[i + 3] = part.w;
   }
+  return to;
 }
 
 // What a thread has of a token: some elements of a head. The heads of query, key and value are
@@ -288,9 +299,9 @@ struct PagedCache {
   }
 };
 
-template <class T, Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false>
+template <class T, Norm kNorm, int kHeadSize = kNormedHead, bool kIsGemma = false, class Angle = T>
 __device__ void rotate_and_append(const Heads<T>& heads, const Weights<T>& weights,
-                                  const Angles<T>& angles, const Outputs<T>& out,
+                                  const Angles<Angle>& angles, const Outputs<T>& out,
                                   const PagedCache<T>& cache, int next_may_begin) {
   let_next_begin(next_may_begin);
   const auto [token, lane, element, all_head, is_head, is_query, is_value] =
@@ -312,10 +323,10 @@ __device__ void rotate_and_append(const Heads<T>& heads, const Weights<T>& weigh
     }
   }
   const int64_t slot = __ldg(cache.slot_mapping + token);
-  const T* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
-                         element % (kHeadSize / 2);
-  const Vector cosines = load_shared_by_rows(angle);
-  const Vector sines = load_shared_by_rows(angle + kHeadSize / 2);
+  const Angle* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
+                             element % (kHeadSize / 2);
+  const auto cosines = load_angles(angle);
+  const auto sines = load_angles(angle + kHeadSize / 2);
   const int64_t place = cache.place_of(slot);
   wait_for_kernel_before();
 
@@ -434,10 +445,8 @@ __device__ void rotate_in_place_and_store(T* qkv, uint32_t num_q_heads, uint32_t
   const int64_t slot = __ldg(cache.slots + token);
   const float* const angle =
       cos_sin_cache + __ldg(positions + token) * kHeadSize + element % (kHeadSize / 2);
-  float cosines[kElementsPerVector];
-  float sines[kElementsPerVector];
-  load_floats(angle, cosines);
-  load_floats(angle + kHeadSize / 2, sines);
+  const Floats cosines = load_angles(angle);
+  const Floats sines = load_angles(angle + kHeadSize / 2);
   wait_for_kernel_before();
 
   T* const place = qkv + (token * all_heads + head) * kHeadSize + element;
@@ -447,7 +456,7 @@ __device__ void rotate_in_place_and_store(T* qkv, uint32_t num_q_heads, uint32_t
   if constexpr (kHasNorms) {
     rotated = normalize<T>(x, weight, sum_of_squares_by_halves<T>(x), weights.eps);
   }
-  rotated = rotate_by_floats<T, kLanes>(rotated, cosines, sines, lane < kLanes / 2);
+  rotated = rotate<T, kLanes>(rotated, cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) store(place, rotated);
   if (is_query || slot < 0 || slot == cache.reserved_slot) return;
@@ -480,16 +489,16 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
 }
 
 // The same without norms. A row of qkv begins with the heads of the query, followed by those of the
-// key; the values may be anywhere.
-#define FIBSHIM_ROPE_APPEND(head_size, dtype, T)                                                   \
+// key; the values may be anywhere. _float: with cosines and sines in fp32.
+#define FIBSHIM_ROPE_APPEND(form, head_size, dtype, T, Angle)                                      \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                  \
-      rope_append_d##head_size##_##dtype(                                                          \
-          const T* qkv, const T* value, const T* cos_sin_cache, const int64_t* positions,          \
+      rope_append##form##_d##head_size##_##dtype(                                                  \
+          const T* qkv, const T* value, const Angle* cos_sin_cache, const int64_t* positions,      \
           const int64_t* slot_mapping, T* query_out, T* key_out, T* key_cache, T* value_cache,     \
           int64_t row_size, int64_t value_stride, int64_t page_stride, int64_t slot_stride,        \
           int64_t head_stride, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads,         \
           int next_may_begin) {                                                                    \
-    fibshim::rotate_and_append<T, fibshim::Norm::kNone, head_size>(                                \
+    fibshim::rotate_and_append<T, fibshim::Norm::kNone, head_size, false, Angle>(                  \
         {qkv, qkv + num_q_heads * head_size, value, row_size, row_size, value_stride, num_q_heads, \
          num_kv_heads},                                                                            \
         {}, {cos_sin_cache, positions}, {query_out, key_out},                                      \
@@ -497,9 +506,10 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
         next_may_begin);                                                                           \
   }
 
-FIBSHIM_ROPE_APPEND(64, bf16, __nv_bfloat16)
-FIBSHIM_ROPE_APPEND(128, bf16, __nv_bfloat16)
-FIBSHIM_ROPE_APPEND(128, fp16, __half)
+FIBSHIM_ROPE_APPEND(, 64, bf16, __nv_bfloat16, __nv_bfloat16)
+FIBSHIM_ROPE_APPEND(, 128, bf16, __nv_bfloat16, __nv_bfloat16)
+FIBSHIM_ROPE_APPEND(, 128, fp16, __half, __half)
+FIBSHIM_ROPE_APPEND(_float, 64, bf16, __nv_bfloat16, float)
 
 // The same of rows that lack their bias, which they get in place; the values are those of the rows.
 // The bias does not depend on the kernel before, either.

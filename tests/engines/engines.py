@@ -144,6 +144,7 @@ MODELS = (
 BIASED = tuple(f"{sizes}:{positions}:{tokens}:bias{of_type}" for sizes in (
     "896:1e-6:4864:14:2:64", "1536:1e-6:8960:12:2:128", "2048:1e-6:11008:16:2:128", "3584:1e-6:18944:28:4:128", "5120:1e-6:13824:40:8:128",
     "8192:1e-6:29568:64:8:128") for positions in (32768, 131072) for tokens in (16384, 8192) for of_type in ("", ":fp16"))
+GPT_OSS = tuple(f"2880:1e-5:0:64:8:64:131072:{tokens}:gpt_oss" for tokens in (16384, 8192))  # GPT-OSS-20B, 120B, of vLLM 0.33, too
 # How the symbol of vLLM's write of keys and values spells the type, the pointers to it, and its end.
 WRITTEN_AS = {"bf16": ("13__nv_bfloat16S1_", "S5_PT0_S7_", "SB_i"), "fp16": ("tt", "S4_PT0_S6_", "SA_i")}
 # Versions of vLLM and SGLang, the Triton of the PyTorch that each asks for, and of which sizes products of experts are compiled: rows, width of
@@ -465,7 +466,7 @@ def decode():
 def compile_inductor(version):
     """The folder with the cubins of these models, and its index."""
     script, environment = HERE / "inductor_kernels.py", BUILD / f"torch-{version}"
-    models = MODELS + (BIASED if version == TORCH[-1] else ())
+    models = MODELS + (BIASED + GPT_OSS if version == TORCH[-1] else ())
     made = INDUCTOR / f"{version}-{hash_of(script.read_bytes(), repr(models).encode())}"
     if not made.exists():
         if not environment.exists():
@@ -546,10 +547,11 @@ def write_inductor_tables(codes):
     with_type = lambda label, of_type: (typed(label, of_type), of_type, *WRITTEN_AS[of_type])
     named = lambda sizes, of_type: (*sizes, *with_type("-" if sizes[-1] == "-" else f"-gemma-d{sizes[3]}", of_type))
     types = "types mangled pointers end"
-    write("inductor_rope_append", f"row order query key q_heads kv_heads head_size label {types} first_codes second_codes",
-          [((sizes[0], order, query, 1 - query, *sizes[1:], *with_type(together[sizes], of_type)),
-            *(of, codes["rope_key", of_type][sizes])[::1 - 2 * query])
-           for of_type, sizes, of in appended("rope_query") for order, query in (("-", 0), ("-key-first", 1))])
+    for form, label_of, versions in (("", together.get, TORCH), ("_float", lambda sizes: f"-float-d{sizes[-1]}", TORCH[-1:])):
+        write(f"inductor_rope_append{form}", f"row order query key q_heads kv_heads head_size label {types} first_codes second_codes",
+              [((sizes[0], order, query, 1 - query, *sizes[1:], *with_type(label_of(sizes), of_type)),
+                *(of, codes[f"rope_key{form}", of_type][sizes])[::1 - 2 * query])
+               for of_type, sizes, of in appended(f"rope_query{form}") for order, query in (("-", 0), ("-key-first", 1))], versions)
     write("inductor_bias_rope_append", f"row q_heads kv_heads head_size label {types} key_codes bias_codes query_codes",
           [((*sizes, *with_type(label(sizes[-1]), of_type)), of, *(codes[kind, of_type][sizes] for kind in ("add_bias", "rope_query_biased")))
            for of_type, sizes, of in appended("rope_key_bias")], TORCH[-1:])

@@ -1,7 +1,7 @@
 """What torch.compile makes in vLLM's default mode before the first attention and between two: norms, also of sums, silu·mul, rotary
 embedding. Needs no GPU.
 
-  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:bias][:part][:gemma][:fp16][:fp8_token|:fp8_static]...
+  inductor_kernels.py OUT HIDDEN:EPS:WIDTH:Q_HEADS:KV_HEADS:HEAD:POSITIONS:TOKENS[:norms][:bias][:part][:gemma][:gpt_oss][:fp16][:fp8_token|:fp8_static]...
 
 For the PyTorch that runs it. Inductor gets what it asks of a device from here, and Triton its target, sm_90. The code is compiled with each of
 the configurations that Inductor tries at run time, and with the ptxas of PyTorch's wheel where it has one, as Inductor's workers do. OUT/index.json says which
@@ -10,7 +10,8 @@ cubin is what. The operations are vLLM's: it replaces its own norms by these aft
 whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. bias: of a
 model with weights in 4 bits, whose product adds none, the rotation alone: the key is rotated with it, then all rows get it, and the query is rotated. part: what one of several GPUs has of a model,
 which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
-weights are less by 1, and whose activation is GELU. fp16: instead of bfloat16. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
+weights are less by 1, and whose activation is GELU. gpt_oss: GPT-OSS's layers, whose router is in front of vLLM's op,
+and whose cosines and sines are in fp32. fp16: instead of bfloat16. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
 one that the model has.
 
 The code of norms and activations depends on their sizes and epsilon alone. That of the rotary embedding checks positions: it has their number,
@@ -121,6 +122,7 @@ def rotate(x, cos_sin):
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
 
 
+EXPERTS = 32  # of GPT-OSS-20B; no code depends on it
 TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 FP8 = torch.finfo(torch.float8_e4m3fn)
 # How vLLM, whose versions share this PyTorch, looks for the largest of a row: since 0.32 by amax.
@@ -165,10 +167,11 @@ def define_sums():
 
 
 def define_experts():
-    """vLLM's op, as far as Inductor looks at it: what it may write to is not what the router gets."""
+    """vLLM's op, as far as Inductor looks at it, with and without the router in it: what it may write to is not what the router gets."""
     library = torch.library.Library("vllm", "FRAGMENT")
-    library.define("moe_forward(Tensor(a!) hidden_states, Tensor router_logits) -> Tensor", tags=(torch.Tag.needs_exact_strides,))
-    torch.library.register_fake("vllm::moe_forward", lambda hidden_states, router_logits: torch.empty_like(hidden_states), lib=library)
+    for name, hidden_states in (("moe_forward", "Tensor(a!)"), ("routed_moe_forward", "Tensor")):
+        library.define(f"{name}({hidden_states} hidden_states, Tensor router_logits) -> Tensor", tags=(torch.Tag.needs_exact_strides,))
+        torch.library.register_fake(f"vllm::{name}", lambda hidden_states, router_logits: torch.empty_like(hidden_states), lib=library)
     return library
 
 
@@ -188,7 +191,7 @@ def between_attentions(model, is_last):
             both = linear(x, gate_up)
             x = summed(linear(activate(both[..., :width]) * both[..., width:], down))
         else:
-            x = torch.ops.vllm.moe_forward(x, x)
+            x = torch.ops.vllm.routed_moe_forward(x, linear(x, gate_up)) if model["is_gpt_oss"] else torch.ops.vllm.moe_forward(x, x)
         if is_gemma:
             x = norm(x, whole(behind[1]), eps)
         x, residual = norm_of_sum(x, residual, whole(norm2), eps)
@@ -197,7 +200,7 @@ def between_attentions(model, is_last):
         if not model["q_heads"]:
             return x, residual
         q, k, v = linear(x, qkv_weight).split([model["head"] * model["q_heads"], *[model["head"] * model["kv_heads"]] * 2], dim=-1)
-        cos_sin = cache.index_select(0, positions.flatten())
+        cos_sin = cache.to(q.dtype).index_select(0, positions.flatten())
         if not model["has_norms"]:
             return rotate(q, cos_sin), rotate(k, cos_sin), v, residual
         q, k = norm_of_heads(q, whole(q_norm), eps), norm_of_heads(k, whole(k_norm), eps)
@@ -252,9 +255,10 @@ def inputs_between(model):
     of_model = functools.partial(tensor, model["dtype"])
     q_heads = model["q_heads"] or hidden // head
     row = head * (q_heads + 2 * model["kv_heads"])
-    return [of_model(tokens, q_heads, head), of_model(tokens, hidden), weight_of(model, hidden, q_heads * head), of_model(hidden), weight_of(model, 2 * width, hidden),
-            weight_of(model, hidden, width), of_model(hidden), weight_of(model, row, hidden), of_model(head), of_model(head), tensor(torch.int64, tokens),
-            of_model(model["positions"], head), of_model(hidden), of_model(hidden)], (0, 1, 10)
+    cache = tensor(torch.float32 if model["is_gpt_oss"] else model["dtype"], model["positions"], head)
+    return [of_model(tokens, q_heads, head), of_model(tokens, hidden), weight_of(model, hidden, q_heads * head), of_model(hidden),
+            weight_of(model, EXPERTS if model["is_gpt_oss"] else 2 * width, hidden), weight_of(model, hidden, width), of_model(hidden), weight_of(model, row, hidden),
+            of_model(head), of_model(head), tensor(torch.int64, tokens), cache, of_model(hidden), of_model(hidden)], (0, 1, 10)
 
 
 def inputs_of_rotation(model):
@@ -378,6 +382,8 @@ def kind_of(name, source, model):
     if model["has_bias"]:
         kind = {(5, True): "rope_key_bias", (4, False): "rope_query_biased"}.get((len(pointers), reads_key in source))
         return kind, sizes, name
+    if model["is_gpt_oss"]:
+        return f"rope_{'key' if reads_key in source else 'query'}_float" if len(pointers) == 4 else None, sizes, name
     if len(pointers) == 5:
         return "rope_both" if len(halves) == 2 and reads_key in halves[1] else None, sizes, name
     return "rope_key" if reads_key in source else "rope_query", sizes, name
@@ -430,7 +436,7 @@ def main():
         numbers, flags = words.split(":")[:len(names)], words.split(":")[len(names):]
         model = {name: float(word) if name == "eps" else int(word) for name, word in zip(names, numbers, strict=True)}
         model |= {"has_bias": "bias" in flags, "has_norms": "norms" in flags or "gemma" in flags, "is_gemma": "gemma" in flags, "is_part": "part" in flags,
-                  "dtype": torch.float16 if "fp16" in flags else torch.bfloat16}
+                  "is_gpt_oss": "gpt_oss" in flags, "dtype": torch.float16 if "fp16" in flags else torch.bfloat16}
         torch._inductor.config.reorder_for_locality = model["has_bias"]
         if model["has_bias"]:
             compile_kernels(generated_code(rotation_with_bias(model), inputs_of_rotation, model), model, out, index)

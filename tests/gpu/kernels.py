@@ -647,6 +647,8 @@ def qk_rmsnorm_rope_once_append(solution, dtype, size, rows, is_paired):
 @of_both_caches
 def rope_append(solution, dtype, size, rows, is_paired):
     case = HeadsAndCache(solution, dtype, size, rows, is_paired)
+    if solution.definition.startswith("rope_append_float"):
+        case.angles = case.angles.float() + 2.0**-12  # more than 16 bits have
     solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1]})
     problems = []
     for name, out, heads in (("query_out", case.q_out, case.q), ("key_out", case.k_out, case.k)):
@@ -797,7 +799,7 @@ FAMILIES = {
     **dict.fromkeys(("gemma_qk_rmsnorm_rope_once_append", "gemma_qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     **dict.fromkeys(("qk_rmsnorm_rope_once_append", "qk_rmsnorm_rope_once_append_sums"), qk_rmsnorm_rope_once_append),
-    "rope_append": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store,
+    "rope_append": rope_append, "rope_append_float": rope_append, "qk_rmsnorm_rope_store": rope_store, "rope_store": rope_store,
     **dict.fromkeys(("moe_routing", "moe_routing_small", "moe_routing_by_logit", "moe_topk"), moe_routing),
     **dict.fromkeys([f"moe_gemm{form}{kind}" for form in ("", "_each") for kind in ("", "_weighted", "_silu")], moe_gemm),
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),

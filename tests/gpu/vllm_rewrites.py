@@ -5,13 +5,13 @@
 
 KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope, rope-64, and
 what torch.compile makes of norms and rotation of the heads: qk-compiled, of many heads in large batches qk-apart, with PyTorch 2.13 qk-once, with 2.14 qk-whole,
-of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, without norms rope-compiled, and with a bias rope-bias and rope-bias-64; with -fp16 behind it what
+of Gemma 3 qk-gemma and qk-gemma-128, with 2.11 qk-gemma-sums and qk-gemma-sums-128, without norms rope-compiled, with cosines and sines in fp32 rope-float, and with a bias rope-bias and rope-bias-64; with -fp16 behind it what
 there is in fp16, too; all, if left out. Those are the kernels of BUILD/inductor, which `tests/engines/engines.py inductor` compiles, without which they are left out, too;
 of a kernel's configurations the fastest, since Inductor chooses so. In place of the two kernels of rope and rope-64 that torch.compile
 makes are two like them, by Triton, whose code the folder is told.
 Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
 are from what float64 says; timed are replayed graphs. A rewrite must be made wherever it can be, must not be further from float64
-than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's, of others nearly all.
+than vLLM, and must be faster than both other sides; of qk, rope and rope-float every byte must be vLLM's, of others nearly all.
 """
 import argparse
 import itertools
@@ -116,6 +116,7 @@ class Heads:
     HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
     bias = 0  # of the norms' weights
     memory = {}  # the caches, each an allocation of its own, as an engine's are
+    has_float_angles = False
     is_paired = False  # key and value of a head lie together in the cache, as vLLM has them since 0.32 at the latest
 
     @classmethod
@@ -126,7 +127,7 @@ class Heads:
             pages = cls.PAGES * max(1, 8 // heads)  # or PyTorch would put small ones into one allocation
             cls.memory[heads] = torch.zeros(pages, *shape, cls.HEAD, dtype=dtype, device="cuda")
         angle = torch.outer(torch.arange(cls.POSITIONS).float(), 1e6 ** -(torch.arange(cls.HEAD // 2) / (cls.HEAD // 2)))
-        cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
+        cls.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(torch.float32 if cls.has_float_angles else dtype).cuda()
 
     def __init__(self, size, rows, dtype, _):
         import torch
@@ -208,7 +209,7 @@ class Rotation(Heads):
 
     @classmethod
     def definition(cls, q_heads, kv_heads):
-        return f"rope_append_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}{cls.suffix()}"
+        return f"rope_append{'_float' * cls.has_float_angles}_r{(q_heads + 2 * kv_heads) * cls.HEAD}_q{q_heads}_kv{kv_heads}_d{cls.HEAD}{cls.suffix()}"
 
     @classmethod
     def parts(cls):
@@ -402,6 +403,18 @@ class CompiledRotation(Rotation, CompiledWhole):
         return {"rope_query": part(self.q), "rope_key": part(self.k)}
 
 
+class FloatRotation(CompiledRotation):
+    """Of GPT-OSS, the key before the query."""
+    sizes = ((64, 8),)
+    memory = {}
+    HEAD, has_float_angles = 64, True
+    most_that_differ = 0
+
+    def launches(self):
+        of_query, of_key = super().launches().values()
+        return {"rope_key_float": of_key, "rope_query_float": of_query}
+
+
 class BiasedRotation(CompiledRotation):
     """Of rows that lack the bias, which are written with it."""
     sizes = ((12, 2), (16, 2), (28, 4), (40, 8), (64, 8))
@@ -493,7 +506,8 @@ WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, Fa
         "qk-apart": (CompiledApart, False), "qk-once": (CompiledOnce, False), "qk-whole": (CompiledWhole, False),
         "qk-gemma": (CompiledGemma, False), "qk-gemma-128": (CompiledGemma128, False),
         "qk-gemma-sums": (CompiledGemmaSums, False), "qk-gemma-sums-128": (CompiledGemmaSums128, False),
-        "rope-compiled": (CompiledRotation, False), "rope-bias": (BiasedRotation, False), "rope-bias-64": (SmallBiasedRotation, False),
+        "rope-compiled": (CompiledRotation, False), "rope-float": (FloatRotation, False),
+        "rope-bias": (BiasedRotation, False), "rope-bias-64": (SmallBiasedRotation, False),
         "qk-compiled-fp16": (in_fp16(Compiled, sizes=SIZES_IN_FP16), False), "qk-apart-fp16": (in_fp16(CompiledApart), False),
         "qk-once-fp16": (in_fp16(CompiledOnce, sizes=SIZES_IN_FP16), False), "qk-whole-fp16": (in_fp16(CompiledWhole, sizes=SIZES_IN_FP16), False),
         "rope-compiled-fp16": (in_fp16(CompiledRotation), False), "rope-bias-fp16": (in_fp16(BiasedRotation), False),

@@ -32,6 +32,8 @@ expect_refused() {
 expand 'kinds.table*sizes.table'
 expect 'files' "$(ls "$work/out/patterns" | tr '\n' ' ')" 'a-1.json a-3.json b-2.json '
 expect 'the last column' "$(grep text "$work/out/patterns/a-1.json")" '  "text": "of one, two"'
+expand 'sizes.table kind=of-@more@'
+expect 'cells that have others' "$(ls "$work/out/patterns" | tr '\n' ' ')" 'of-x-1.json of-x-3.json of-y-2.json '
 printf '%s\n' 'kind  size  models' 'a     1     one' 'a     1     two' >"$work/in/twice.table"
 expect_refused 'a second file of a name' twice.table 'a second a-1.json'
 expect_refused 'a product without a line' 'other.table*sizes.table' 'its table has no line'
