@@ -15,6 +15,12 @@ __device__ inline void copy_16_bytes(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
+// The same, or zeros, for which nothing is read.
+__device__ inline void copy_16_bytes_or_zeros(uint32_t to, const void* from, bool is_there) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
 
 // Makes a barrier in shared memory. It waits for arrivals, and for bytes that the blocks of a
 // cluster send.

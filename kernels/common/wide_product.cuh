@@ -1,6 +1,7 @@
 // C = A * B^T for up to 64 rows of A: streams the weights B, which are read once.
 //
-// N is a multiple of 8. A block's part of K is a multiple of 256, or of 512 in fp8. The rows of B
+// N is a multiple of 8. A block's part of K is a multiple of 256, or of 512 in fp8; kernels with a
+// tail take a multiple of 8, and zeros for what the last blocks' parts lack. The rows of B
 // are divided among the blocks.
 //
 // Four warps stream B through a ring in shared memory, one streams A, and one or two warpgroups
@@ -38,7 +39,7 @@ constexpr bool kScalesPieces = requires {
 // (config/shared/gemm_wide). A cluster must get no more rows of B than the tiles hold, since its
 // blocks exchange sums once (tests/shim/plan/shipped_products_test.cc).
 template <class InType, class OutType, class MoreOfC, int rows, int tiles, int ring_kb,
-          int stages_of_a, int cluster, int warpgroups>
+          int stages_of_a, int cluster, int warpgroups, bool has_tail = false>
 struct Shape {
   using In = InType;
   using Out = OutType;
@@ -50,6 +51,7 @@ struct Shape {
   static constexpr int kMultipliers = warpgroups * kWarpsOfGroup;
   static constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
   static constexpr int kCluster = cluster;
+  static constexpr bool kHasTail = has_tail;
   static constexpr int kGroups = rows / 8;
   static constexpr int kOwnGroups = kGroups / cluster;  // 8-row groups of A that a block finishes
   static constexpr int kRing = ring_kb * 1024;
@@ -139,9 +141,21 @@ __device__ inline int tile_of_group(int i) {
   return kWarpgroups == 1 ? i : i * kWarpgroups + threadIdx.x / (kWarpsOfGroup * 32);
 }
 
-// Warp `stream` copies two rows of each unit. A lane copies 16 bytes of a row.
-__device__ void stream_b(const Work& work, const char* b, int64_t pitch, int stream, uint32_t ring,
-                         uint32_t full, uint32_t empty, RingPosition at) {
+template <bool kHasTail>
+__device__ inline void copy(uint32_t to, const char* from, [[maybe_unused]] bool is_there) {
+  if constexpr (kHasTail) {
+    copy_16_bytes_or_zeros(to, from, is_there);
+  } else {
+    copy_16_bytes(to, from);
+  }
+}
+
+// Warp `stream` copies two rows of each unit. A lane copies 16 bytes of a row. `row_bytes`: of the
+// row, from b on.
+template <bool kHasTail>
+__device__ void stream_b(const Work& work, const char* b, int64_t pitch, int64_t row_bytes,
+                         int stream, uint32_t ring, uint32_t full, uint32_t empty,
+                         RingPosition at) {
   const int lane = threadIdx.x % 32;
   const int row = stream * 2;
   const uint32_t piece = lane / 8 * work.units_of_stage * kAtomBytes;
@@ -151,6 +165,7 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
   for (int pass = 0; pass < work.passes; ++pass) {
     int chunk = work.first_chunk;
     for (int i = 0; i < work.chunks; ++i) {
+      const bool is_there = chunk * kRowBytes + lane * 16 < row_bytes;
       for (int tile = 0; tile < work.tiles; ++tile) {
         const int begin = work.begin_of(tile, pass);
         const int units = work.begin_of(tile + 1, pass) - begin;
@@ -160,8 +175,8 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
         wait(empty + at.stage * 8, at.parity ^ 1);
 #pragma unroll 4
         for (int unit = 0; unit < units; ++unit) {
-          copy_16_bytes(to + offset, from);
-          copy_16_bytes(to_next_row + offset, from + pitch);
+          copy<kHasTail>(to + offset, from, is_there);
+          copy<kHasTail>(to_next_row + offset, from + pitch, is_there);
           from += kUnitRows * pitch;
           offset += kAtomBytes;
         }
@@ -175,19 +190,20 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
 }
 
 template <class Shape>
-__device__ void stream_a(const Work& work, const char* a, int64_t pitch, int rows, uint32_t ring,
-                         uint32_t full, uint32_t empty, const typename Shape::More& more,
-                         uint32_t scales) {
+__device__ void stream_a(const Work& work, const char* a, int64_t pitch, int64_t row_bytes,
+                         int rows, uint32_t ring, uint32_t full, uint32_t empty,
+                         const typename Shape::More& more, uint32_t scales) {
   const int lane = threadIdx.x % 32;
   RingPosition at{Shape::kStagesOfA};
   int chunk = work.first_chunk;
   for (int i = 0; i < work.chunks * work.passes; ++i) {
     const char* from = a + chunk * kRowBytes + lane * 16;
+    const bool is_there = chunk * kRowBytes + lane * 16 < row_bytes;
     const uint32_t to = ring + at.stage * Shape::kStageOfA + lane / 8 * Shape::kRows * 128;
     wait(empty + at.stage * 8, at.parity ^ 1);
 #pragma unroll 8
     for (int row = 0; row < rows; ++row) {
-      copy_16_bytes(to + row * 128 + (lane % 8 ^ row % 8) * 16, from);
+      copy<Shape::kHasTail>(to + row * 128 + (lane % 8 ^ row % 8) * 16, from, is_there);
       from += pitch;
     }
     if constexpr (kScalesPieces<typename Shape::More>) {
@@ -479,7 +495,11 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   }
   const int most_units = (work.units + work.passes - 1) / work.passes;
   work.tiles = (most_units + kUnitsOfTile - 1) / kUnitsOfTile;
-  work.chunks = k / Shape::kColumns / (gridDim.y * kCluster);
+  if constexpr (Shape::kHasTail) {
+    work.chunks = (k + Shape::kColumns * kCluster - 1) / (Shape::kColumns * kCluster);
+  } else {
+    work.chunks = k / Shape::kColumns / (gridDim.y * kCluster);
+  }
   work.first_chunk = blockIdx.x % work.chunks;
   work.units_of_stage = (most_units + work.tiles - 1) / work.tiles;
   const int stage_bytes = work.units_of_stage * kPieces * kAtomBytes;
@@ -506,14 +526,15 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   if constexpr (kScalesPieces<typename Shape::More>) more.skip(part * work.chunks * kPieces);
   if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
-    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows),
-                    ring_of_a, full_of_a, empty_of_a, more, scales);
+    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, pitch - offset,
+                    min(m, kRows), ring_of_a, full_of_a, empty_of_a, more, scales);
     return;
   }
   if (warp >= kMultipliers) {
     // Weights need not wait for the kernel before ("reads_before_wait").
-    stream_b(work, reinterpret_cast<const char*>(b) + offset + int64_t{first} * kUnitRows * pitch,
-             pitch, warp - kMultipliers, ring, full, empty, at);
+    stream_b<Shape::kHasTail>(
+        work, reinterpret_cast<const char*>(b) + offset + int64_t{first} * kUnitRows * pitch, pitch,
+        pitch - offset, warp - kMultipliers, ring, full, empty, at);
     return;
   }
 

@@ -7,7 +7,7 @@
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
 //
-// and each with fp16 in place of bf16, but for K = 3840, 5376 and 10240, of models that run in
+// and each with fp16 in place of bf16, but for K = 2880, 3840, 5376 and 10240, of models that run in
 // bfloat16. N is a multiple of 16. The rows of B are divided among the clusters, K among the blocks
 // of a cluster and gridDim.y.
 //
@@ -29,7 +29,7 @@ enum class Operand { kNone, kBias, kAddend };
 
 // The sizes of a kernel. It must be launched with kBytes of shared memory (config/shared/gemm).
 template <class InType, class OutType, Operand more, int warps, int warp_columns, int cluster,
-          int stages>
+          int stages, int lacking = 0>
 struct Shape {
   using In = InType;
   using Out = OutType;
@@ -38,6 +38,7 @@ struct Shape {
   static constexpr int kWarpColumns = warp_columns;  // columns of K that a warp holds
   static constexpr int kCluster = cluster;           // blocks, each with a part of K
   static constexpr int kStages = stages;
+  static constexpr int kLacking = lacking;  // columns of the last warp that K has not: zeros
   static constexpr int kWarpSums = kRows * kTileRows;
   static constexpr int kOwnPairs = kPairs / kCluster;  // column pairs that a block finishes
   static constexpr int kSums = kWarps * kStages * kStageBytes;
@@ -45,6 +46,7 @@ struct Shape {
   static constexpr int kBarriers = kInbox + (kCluster > 1 ? kSlots * kRows * kTileRows * 4 : 0);
   static constexpr int kBytes = kBarriers + (kCluster > 1 ? kSlots * 8 : 0);
   static_assert(kBytes <= 227 * 1024);
+  static_assert(kLacking < kWarpColumns && kLacking % 32 == 0);
 };
 
 // Sends a value to block `rank` of the cluster. `to` and `barrier` are this block's addresses of
@@ -63,27 +65,37 @@ __device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 valu
 // the sums. A lane copies 16 bytes of every second row. In shared memory the halves of 64 bytes of
 // odd rows are exchanged, so that the eight lanes of an access, which read two rows, use different
 // banks.
-template <int kWarpColumns>
+template <int kWarpColumns, bool kMayLack>
 class WeightStream {
  public:
-  // `rows`: the number of rows from `first` on.
+  // `rows`: the number of rows from `first` on. `columns`: of K, from the warp's first on.
   template <class In>
-  __device__ WeightStream(const In* first, int64_t pitch, int rows, uint32_t ring, int lane)
+  __device__ WeightStream(const In* first, int64_t pitch, int rows, int64_t columns, uint32_t ring,
+                          int lane)
       : from_(reinterpret_cast<const char*>(first + lane / 16 * pitch + lane % 16 * 8)),
         pitch_(pitch * 2),
         to_(ring + lane / 16 * kStageColumns * 2 + ((lane % 16) ^ (lane / 16 * 4)) * 16),
-        left_(rows / kStageRows * kSteps) {}
+        left_(rows / kStageRows * kSteps),
+        columns_(static_cast<int>(columns) - lane % 16 * 8) {}
 
   // Starts to load the next stage, if there is one, and commits one group of copies in any case.
   __device__ void load(int stage) {
     if (left_ > 0) {
 #pragma unroll
       for (int row = 0; row < kStageRows; row += 2) {
-        copy_16_bytes(to_ + stage * kStageBytes + row * kStageColumns * 2, from_ + row * pitch_);
+        const uint32_t to = to_ + stage * kStageBytes + row * kStageColumns * 2;
+        if constexpr (kMayLack) {
+          copy_16_bytes_or_zeros(to, from_ + row * pitch_, columns_ > 0);
+        } else {
+          copy_16_bytes(to, from_ + row * pitch_);
+        }
       }
       const bool is_last_of_rows = left_ % kSteps == 1 % kSteps;
       from_ += is_last_of_rows ? kStageRows * pitch_ - (kSteps - 1) * kStageColumns * 2
                                : kStageColumns * 2;
+      if constexpr (kMayLack) {
+        columns_ += is_last_of_rows ? (kSteps - 1) * kStageColumns : -kStageColumns;
+      }
       --left_;
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -95,7 +107,8 @@ class WeightStream {
   const char* from_;
   int64_t pitch_;
   uint32_t to_;
-  int left_;  // stages
+  int left_;     // stages
+  int columns_;  // of K, from the lane's next on
 };
 
 // more: the bias or the addend, or null.
@@ -109,7 +122,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   constexpr int kCluster = Shape::kCluster;
   constexpr int kStages = Shape::kStages;
   constexpr int kOwnPairs = Shape::kOwnPairs;
-  using Stream = WeightStream<kWarpColumns>;
+  constexpr bool kMayLack = Shape::kLacking > 0;
+  using Stream = WeightStream<kWarpColumns, kMayLack>;
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -119,7 +133,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   const int rank = kCluster > 1 ? blockIdx.x % kCluster : 0;
   const int share = blockIdx.x / kCluster;
   const int shares = gridDim.x / kCluster;
-  const int64_t k = int64_t{kWarps} * kWarpColumns * kCluster * gridDim.y;
+  const int64_t k = int64_t{kWarps} * kWarpColumns * kCluster * gridDim.y - Shape::kLacking;
   const int column = ((blockIdx.y * kCluster + rank) * kWarps + warp) * kWarpColumns;
   const int all_tiles = n / kTileRows;
   const int first = static_cast<int>(int64_t{all_tiles} * share / shares);
@@ -131,7 +145,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kSums);
   float* const inbox = reinterpret_cast<float*>(shared + Shape::kInbox);
   const uint32_t barriers = shared_address(shared) + Shape::kBarriers;
-  Stream weights(b + int64_t{first} * kTileRows * k + column, k, tiles * kTileRows, ring, lane);
+  Stream weights(b + int64_t{first} * kTileRows * k + column, k, tiles * kTileRows, k - column,
+                 ring, lane);
   // Weights need not wait for the kernel before ("reads_before_wait").
 #pragma unroll
   for (int stage = 0; stage < kStages - 1; ++stage) weights.load(stage);
@@ -153,7 +168,9 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   if (group < m) {
     const In* const from = a + group * k + column + quad * 8;
 #pragma unroll
-    for (int i = 0; i < kWarpColumns / 32; ++i) row[i] = load_once(from + i * 32);
+    for (int i = 0; i < kWarpColumns / 32; ++i) {
+      if (!kMayLack || column + i * 32 < k) row[i] = load_once(from + i * 32);
+    }
   }
   if constexpr (kCluster > 1) wait_for_cluster();
 
@@ -264,6 +281,8 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
 #define FIBSHIM_KERNELS_OF_BF16(name, ...) \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_BF16_WITH_BIAS(name, ...) \
+  FIBSHIM_KERNEL_WITH(kBias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__)
 #define FIBSHIM_KERNELS_WITH_BIAS(name, ...)                               \
   FIBSHIM_KERNEL_WITH(kBias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL_WITH(kBias, name##_bias_fp16, __half, __VA_ARGS__)
@@ -274,7 +293,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
-//              warps, columns, cluster, stages
+//              warps, columns, cluster, stages, columns that K lacks
 FIBSHIM_KERNELS(gemm_k1536_m8, 6, 256, 1, 16)
 FIBSHIM_KERNELS(gemm_k2048_m8, 8, 256, 1, 12)
 FIBSHIM_KERNELS(gemm_k2560_m8, 10, 256, 1, 10)
@@ -285,6 +304,7 @@ FIBSHIM_KERNELS(gemm_k5120_m8, 20, 256, 1, 5)
 FIBSHIM_KERNELS(gemm_k7168_m8, 14, 256, 2, 7)
 FIBSHIM_KERNELS(gemm_k8192_m8, 16, 256, 2, 6)
 FIBSHIM_KERNELS(gemm_k9728_m8, 19, 256, 2, 5)
+FIBSHIM_KERNELS_OF_BF16(gemm_k2880_m8, 12, 256, 1, 8, 192)
 FIBSHIM_KERNELS_OF_BF16(gemm_k3840_m8, 15, 256, 1, 7)
 FIBSHIM_KERNELS_OF_BF16(gemm_k5376_m8, 7, 768, 1, 15)
 FIBSHIM_KERNELS_OF_BF16(gemm_k10240_m8, 10, 512, 2, 10)
@@ -294,6 +314,7 @@ FIBSHIM_KERNELS_WITH_BIAS(gemm_k3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k4096_m8, 16, 256, 1, 6)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k5120_m8, 20, 256, 1, 5)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS_OF_BF16_WITH_BIAS(gemm_k2880_m8, 12, 256, 1, 8, 192)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_k4096_m8, 16, 256, 1, 6)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_k8192_m8, 16, 256, 2, 6)
 FIBSHIM_KERNELS_OF_PARTS(gemm_part2048_m8, 8, 256, 1, 12)

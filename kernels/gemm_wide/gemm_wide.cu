@@ -10,7 +10,9 @@
 //   gemm_wide_part_m16_bf16, _m32_    partial sums [gridDim.y, M, N] in fp32, of a part of K each
 //   gemm_wide_m16_bias_bf16, ...      the first two, with a bias [N] added to each row in fp32
 //   gemm_wide_pair_m16_add_bf16, ...  the second, with an addend [M, N], which C may overwrite
-//   gemm_wide_m16_fp16, ...           all of these in fp16
+//   gemm_wide_tail_m16_bf16, ...      some of these for any K that is a multiple of 8, only in
+//                                     bfloat16
+//   gemm_wide_m16_fp16, ...           all others in fp16
 //   gemm_wide_m16_fp8, ...            the first two for A and B in e4m3, times their scales, with C
 //                                     in bfloat16
 //
@@ -49,6 +51,12 @@
 #define FIBSHIM_KERNELS_WITH_ADDEND(name, ...)                             \
   FIBSHIM_KERNEL_WITH(Addend, name##_add_bf16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL_WITH(Addend, name##_add_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_BF16_WITH_BIAS(name, ...) \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_TAIL(name, ...) \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__, true)
+#define FIBSHIM_KERNELS_OF_TAIL_WITH_BIAS(name, ...) \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__, true)
 #define FIBSHIM_KERNELS_OF_PARTS(name, ...)                      \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
@@ -67,5 +75,12 @@ FIBSHIM_KERNELS(gemm_wide_large_pair_m64, 64, 2, 128, 3, 2, 2)
 FIBSHIM_KERNELS(gemm_wide_quad_m32, 32, 2, 144, 3, 4, 2)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2, 1)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_OF_BF16_WITH_BIAS(gemm_wide_flat_pair_m64, 64, 2, 96, 4, 2, 1)
+FIBSHIM_KERNELS_OF_TAIL(gemm_wide_tail_m16, 16, 4, 168, 3, 1, 1)
+FIBSHIM_KERNELS_OF_TAIL(gemm_wide_tail_m32, 32, 4, 168, 3, 1, 1)
+FIBSHIM_KERNELS_OF_TAIL(gemm_wide_tail_m64, 64, 2, 128, 3, 1, 2)
+FIBSHIM_KERNELS_OF_TAIL_WITH_BIAS(gemm_wide_tail_pair_m16, 16, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_OF_TAIL_WITH_BIAS(gemm_wide_tail_pair_m32, 32, 2, 144, 3, 2, 1)
+FIBSHIM_KERNELS_OF_TAIL_WITH_BIAS(gemm_wide_tail_pair_m64, 64, 1, 128, 3, 2, 2)
 FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1, 1)
 FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m32, 32, 2, 160, 3, 1, 1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."] [--brief] [--keep FILE]
+  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..." | --model TEXT] [--brief] [--keep FILE]
   tests/gpu/cublas.py BUILD --parts "N,K,PARTS N,K,PARTS..." [--dtype float16] [--bias] [--rows M,M...] [--keep FILE]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
@@ -422,6 +422,7 @@ def main():
     parser.add_argument("--rows", type=lambda text: [int(m) for m in text.split(",")], default=list(ROWS))
     parser.add_argument("--shapes", help="only these: N,K N,K...",
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
+    parser.add_argument("--model", default="", help="only shapes whose definitions name it")
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float8_e4m3fn"), default="bfloat16")
     parser.add_argument("--bias", action="store_true", help="added to each row")
@@ -451,7 +452,7 @@ def main():
     names = {d["name"] for d in definitions}
     is_part = lambda name, n, k: products.split_names(n, k).fullmatch(name)
     args.shapes = args.shapes or sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"]) for d in definitions
-                                         if "K" in d["axes"] and (products.shape_of(d["name"]) or (not products.kind and
+                                         if "K" in d["axes"] and args.model in d["description"] and (products.shape_of(d["name"]) or (not products.kind and
                                          is_part(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
     with tempfile.TemporaryDirectory() as stats:
         own = side(args, {}, [], *[] if args.brief else ["--reads"])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Every kernel of kernels/gemm and kernels/gemm_wide that can serve a product, beside cuBLAS's: what rows.table and bf16_rows.table of
-config/shared/gemm_wide, and few_rows.table and bf16_few_rows.table of config/shared/gemm, are made from.
+"""Every kernel of kernels/gemm and kernels/gemm_wide that can serve a product, beside cuBLAS's: what the tables of rows of
+config/shared/gemm_wide, and those of few rows of config/shared/gemm, are made from.
 
-  tests/gpu/product_kernels.py BUILD [--shapes "N,K N,K..."] [--rows M,M...]
+  tests/gpu/product_kernels.py BUILD [--bias] [--shapes "N,K N,K..."] [--rows M,M...]
 
 In bfloat16, in replayed graphs that read more weights than L2 holds. Each kernel may begin before the one before it has ended, as in graphs
 under the shim. A line has cuBLAS's microseconds (the better of two times), those of a kernel that only reads the weights, and each kernel's with its number
@@ -31,7 +31,7 @@ class Kernel:
         self.units, self.k = units, k  # rows of B by 8 that a cluster may hold, and the only K; None: any
 
     def can_serve(self, k):
-        return self.k == k if self.k else k % (256 * self.cluster) == 0
+        return self.k == k if self.k else (k % (256 * self.cluster) > 0) == ("_tail_" in self.name)
 
     def clusters(self, n):
         """Whole numbers of the units that clusters divide, where there are some, and as many as run at a time."""
@@ -48,10 +48,10 @@ def kernels_of(source, pattern):
             yield found[1], *map(int, found[2].split(", "))
 
 
-def wide_kernels(source, bytes_of_scales=0):
+def wide_kernels(source, bytes_of_scales=0, macros="FIBSHIM_KERNELS?(?:_OF_ALL|_OF_TAIL)?"):
     """Those whose sizes are wide_product.cuh's, by name. `bytes_of_scales`: of a row of A in a stage."""
     known = {}
-    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(source, r"FIBSHIM_KERNELS?(?:_OF_ALL)?\((gemm_\w+), ([\d, ]+)\)"):
+    for name, rows, tiles, ring, stages, cluster, groups in kernels_of(source, macros + r"\((gemm_\w+), ([\d, ]+)\)"):
         shared_mem = ring * 1024 + stages * rows * (512 + bytes_of_scales) + 2 * (32 + stages) * 8 + (16 if cluster > 1 else 0)
         inbox = (cluster - 1) * tiles * groups * (rows // 8 // cluster) * 2048
         shared_mem += inbox if shared_mem + inbox <= MOST_SHARED_MEM else 0
@@ -59,27 +59,32 @@ def wide_kernels(source, bytes_of_scales=0):
     return known
 
 
-def all_kernels(root):
+def all_kernels(root, has_bias):
     known = {}
-    for name, warps, columns, cluster, stages in kernels_of(root / "kernels/gemm/gemm.cu", r"FIBSHIM_KERNELS(?:_OF_BF16)?\((gemm_k\w+), ([\d, ]+)\)"):
+    with_bias = "_WITH_BIAS" if has_bias else ""
+    for name, warps, columns, cluster, stages, *lacking in kernels_of(root / "kernels/gemm/gemm.cu",
+                                                                      rf"FIBSHIM_KERNELS(?:_OF_BF16)?{with_bias}\((gemm_k\w+), ([\d, ]+)\)"):
         shared_mem = warps * stages * 2048 + 2 * warps * 512 + (2080 if cluster > 1 else 0)
-        known[name] = Kernel(name, 8, None, cluster, warps * 32, shared_mem, warps * columns * cluster)
-    known.update(wide_kernels(root / "kernels/gemm_wide/gemm_wide.cu"))
+        known[name] = Kernel(name, 8, None, cluster, warps * 32, shared_mem, warps * columns * cluster - sum(lacking))
+    source = root / "kernels/gemm_wide/gemm_wide.cu"
+    known.update(wide_kernels(source, macros="FIBSHIM_KERNELS_OF_(?:ALL|(?:BF16|TAIL)_WITH_BIAS)") if has_bias else wide_kernels(source))
     return list(known.values())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--bias", action="store_true", help="added to each row")
     parser.add_argument("--rows", type=lambda text: [int(m) for m in text.split(",")], default=list(ROWS))
     parser.add_argument("--shapes", type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     args = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parent.parent.parent
-    kernels = all_kernels(root)
+    kernels = all_kernels(root, args.bias)
     modules = {family: Kernels(args.build / f"kernels/{family}/{family}.sm_90.cubin") for family in ("gemm", "gemm_wide")}
     reading = Kernels(args.build / "tests/data/reading_kernels.fatbin")
     if not args.shapes:
-        lines = [line for table in ("sizes", "bf16_sizes") for line in (root / f"config/shared/gemm/{table}.table").read_text().splitlines()]
+        tables = ("bias_sizes", "bias_bf16_sizes") if args.bias else ("sizes", "bf16_sizes")
+        lines = [line for table in tables for line in (root / f"config/shared/gemm/{table}.table").read_text().splitlines()]
         args.shapes = [tuple(map(int, line.split()[:2])) for line in lines if line[:1].isdigit()]
     pool = torch.empty(max(WEIGHTS // 2, 2 * max(n * k for n, k in args.shapes)), device="cuda", dtype=torch.bfloat16).normal_(0, 0.02)
     nothing, sink = torch.zeros(1, device="cuda"), torch.zeros(512, device="cuda")
@@ -89,13 +94,14 @@ def main():
         turn = itertools.cycle(weights)
         read_us = min(graph_us(lambda: reading.launch(f"read_early_{loads}", 132 * blocks, 512, [next(turn), ctypes.c_int64(moved // 16), nothing, sink],
                                                       may_begin_early=True), moved) for loads in (4, 8) for blocks in (1, 2))
+        bias = [torch.randn(n, device="cuda").to(torch.bfloat16)] if args.bias else []
         for m in args.rows:
             x = torch.randn(m, k, device="cuda").to(torch.bfloat16)
             y = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
             exact = torch.cat([x.double() @ part.double().T for part in weights[1].split(16384)], dim=1)
-            error = lambda found: (found.double() - exact).abs()
-            theirs = error(torch.nn.functional.linear(x, weights[1]))
-            cublas_us = lambda: graph_us(lambda: torch.nn.functional.linear(x, next(turn)), moved)
+            error = lambda found: (found.double() - exact - sum(bias)).abs()
+            theirs = error(torch.nn.functional.linear(x, weights[1], *bias))
+            cublas_us = lambda: graph_us(lambda: torch.nn.functional.linear(x, next(turn), *bias), moved)
             before, texts = cublas_us(), []
             fitting = min((kernel.rows for kernel in kernels if kernel.rows >= max(m, 9)), default=0)
             for kernel in kernels:
@@ -105,8 +111,9 @@ def main():
                     sizes = [ctypes.c_int(m), ctypes.c_int(n)] + ([] if kernel.k else [ctypes.c_int(k)])
 
                     def run(weight):
-                        modules["gemm" if kernel.k else "gemm_wide"].launch(kernel.name + "_bf16", clusters * kernel.cluster, kernel.threads, [x, weight, y, *sizes],
-                                                                           kernel.shared_mem, may_begin_early=True, cluster=kernel.cluster)
+                        modules["gemm" if kernel.k else "gemm_wide"].launch(kernel.name + "_bias" * args.bias + "_bf16", clusters * kernel.cluster,
+                                                                           kernel.threads, [x, weight, *bias, y, *sizes], kernel.shared_mem,
+                                                                           may_begin_early=True, cluster=kernel.cluster)
                     y.fill_(float("nan"))
                     run(weights[1])
                     ours = error(y)

@@ -61,7 +61,7 @@ struct WideShape {
   }
 };
 
-// FIBSHIM_KERNELS(name, warps, columns, cluster, stages).
+// FIBSHIM_KERNELS(name, warps, columns, cluster, stages), and columns that K lacks, if it does.
 struct FewShape {
   int warps = 0, columns = 0, cluster = 0, stages = 0;
 
@@ -156,7 +156,12 @@ void expect_fits_wide_kernel(const Product& product, int columns, int scale_byte
   EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
   EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
   EXPECT_EQ(n % 8, 0);
-  EXPECT_EQ(k % (columns * parts * shape.cluster), 0);
+  if (size_of(launch["kernel"]).find("_tail_") != std::string::npos) {
+    EXPECT_EQ(k % 8, 0);
+    EXPECT_EQ(parts, 1);
+  } else {
+    EXPECT_EQ(k % (columns * parts * shape.cluster), 0);
+  }
   EXPECT_EQ(blocks % shape.cluster, 0);
   if (shape.cluster > 1) {
     const int clusters = blocks / shape.cluster;
@@ -197,14 +202,15 @@ TEST(ShippedProducts, FitTheKernelsOfFewRows) {
       const int parts = launch["grid"][1];
       const std::vector<int> numbers =
           numbers_in_source(solution, size_of(solution["launch"]["kernel"]));
-      ASSERT_EQ(numbers.size(), 4u) << "the kernel is not in its sources";
+      ASSERT_GE(numbers.size(), 4u) << "the kernel is not in its sources";
+      const int lacking = numbers.size() == 5 ? numbers[4] : 0;
       const FewShape shape{numbers[0], numbers[1], numbers[2], numbers[3]};
       EXPECT_EQ(launch["block"][0], shape.warps * 32);
       EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
       EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
       EXPECT_EQ(launch["grid"][0].get<int>() % shape.cluster, 0);
       EXPECT_EQ(n % 16, 0);
-      EXPECT_EQ(k, shape.warps * shape.columns * shape.cluster * parts);
+      EXPECT_EQ(k, shape.warps * shape.columns * shape.cluster * parts - lacking);
       ++count;
     }
   }
