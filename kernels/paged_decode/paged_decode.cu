@@ -7,6 +7,8 @@
 //   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
 //   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
 //   paged_decode_d128_w6_token_bf16, ..._w4_token, ..._w6_pair_token   pages of one token
+//   paged_decode_d64_w6_sink_bf16, paged_decode_d64_w6_pair_sink_bf16   with sinks
+//   paged_decode_d64_w6_window_bf16, paged_decode_d128_w6_window_bf16   a window, maybe with sinks
 //
 // planned_decode_d128_bf16 and planned_decode_d64_bf16 replace FlashInfer's decode kernel and
 // follow its plan. Each has a twin in fp16, such as planned_decode_d64_fp16.
@@ -390,11 +392,11 @@ __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<k
   }
 }
 
-// Adds the tokens of a tile up to `last`. kIsExact: uses two 16-bit numbers per weight in place
-// of one rounded one.
+// Adds the tokens of a tile from `begin` up to `last`. kIsExact: uses two 16-bit numbers per weight
+// in place of one rounded one.
 template <bool kIsExact, class T, int kHeadDim, class Rows>
 __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
-                         Tokens<T, kHeadDim>* tokens, Sums<kHeadDim>* sums) {
+                         Tokens<T, kHeadDim>* tokens, Sums<kHeadDim>* sums, int begin = 0) {
   tokens->load_keys(rows);
   tokens->load_values(rows);
   float scores[2][2];
@@ -403,6 +405,12 @@ __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i / 2 * 8 + lane % 4 * 2 + i % 2 > last) scores[i / 2][i % 2] = -INFINITY;
+    }
+  }
+  if (begin > 0) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i / 2 * 8 + lane % 4 * 2 + i % 2 < begin) scores[i / 2][i % 2] = -INFINITY;
     }
   }
   float2 weights[2];
@@ -483,10 +491,11 @@ class TokenPages {
   int known_;
 };
 
-// Adds the warp's tiles first, first + step, ... below `end` to the sums.
-template <int kHeadDim, class T>
+// Adds the warp's tiles first, first + step, ... below `end` to the sums, but no token before
+// `begin`, which is in a window's first tile.
+template <int kHeadDim, bool kHasWindow, class T>
 __device__ void attend(const Call<T>& call, Pages& pages, int row, int kv_head, int first, int step,
-                       int end, int length, int lane, Sums<kHeadDim>* sums) {
+                       int begin, int end, int length, int lane, Sums<kHeadDim>* sums) {
   Tokens<T, kHeadDim> tokens(call, kv_head, lane);
   tokens.load_query(row, kv_head);
   int turn = 0;
@@ -497,17 +506,20 @@ __device__ void attend(const Call<T>& call, Pages& pages, int row, int kv_head, 
     }
     const int64_t offset = pages.offset(call, tile, turn++);
     const int last = length - 1 - tile * kTile;
+    const int first_token = kHasWindow ? begin - tile * kTile : 0;
     const auto rows = [&](const T* cache, int token) {
+      if constexpr (kHasWindow) token = max(token, first_token);
       return cache + offset + min(token, last) * static_cast<int>(call.token_stride);
     };
-    add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums);
+    add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums, first_token);
   }
 }
 
-// Looks up pages one tile ahead, so that keys and values need not wait for them.
-template <int kHeadDim, class T>
+// Looks up pages one tile ahead, so that keys and values need not wait for them. Has no window.
+template <int kHeadDim, bool kHasWindow, class T>
 __device__ void attend(const Call<T>& call, TokenPages& pages, int row, int kv_head, int first,
-                       int step, int end, int length, int lane, Sums<kHeadDim>* sums) {
+                       int step, int, int end, int length, int lane, Sums<kHeadDim>* sums) {
+  static_assert(!kHasWindow);
   Tokens<T, kHeadDim> tokens(call, kv_head, lane);
   tokens.load_query(row, kv_head);
   for (int tile = first; tile < end; tile += step) {
@@ -593,6 +605,56 @@ __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount
       });
 }
 
+// What a kernel adds to attention: nothing.
+struct Plain {
+  static constexpr bool kHasSinks = false, kHasWindow = false;
+  __device__ void load(int, int) {}
+  __device__ void store() const {}
+  __device__ int first_token(int) const { return 0; }
+};
+
+// Sinks, and maybe a window. A sink is one more logit of a head, without a value.
+template <bool kHasWindowToo>
+struct Sinks {
+  static constexpr bool kHasSinks = true, kHasWindow = kHasWindowToo;
+  const __nv_bfloat16* sinks;  // [kv_heads * group]; null: none
+  int window_left;             // how many tokens before the last one are attended to
+  float* shared;               // [kHeads] in shared memory: those of the block, to base 2
+  float own = -INFINITY;       // the thread's
+
+  __device__ void load(int kv_head, int group) {
+    if (sinks != nullptr && threadIdx.x < group)
+      own = __bfloat162float(sinks[kv_head * group + threadIdx.x]) * 1.44269504088896340736f;
+  }
+  __device__ void store() const {
+    if (threadIdx.x < kHeads) shared[threadIdx.x] = own;
+  }
+  __device__ int first_token(int length) const {
+    return kHasWindow ? max(length - 1 - window_left, 0) : 0;
+  }
+};
+
+// The same with sinks, which belong to the first part of a sequence that has tokens.
+template <int kWarps, int kAdded, class Extra, int kHeadDim, int kCount, class Write>
+__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
+                      const Extra& extra, bool has_sinks, const Write& write) {
+  if constexpr (!Extra::kHasSinks) {
+    merge<kWarps, kAdded>(group, scale_log2, shared, write);
+  } else {
+    add_up<kWarps, kAdded>(
+        group, scale_log2, shared,
+        [&](int head, int element, const float4& sum, float largest, float weights) {
+          const float score = largest > -INFINITY ? largest * scale_log2 : -INFINITY;
+          const float sink = has_sinks ? extra.shared[head] : -INFINITY;
+          const float top = fmaxf(score, sink);
+          if (top == -INFINITY) return write(head, element, sum, 0.0f, -INFINITY);
+          const float factor = exp2_approximately(score - top);
+          const float total = fmaf(weights, factor, exp2_approximately(sink - top));
+          write(head, element, sum, factor / total, top * 0.693147180559945f + logf(total));
+        });
+  }
+}
+
 // Writes a block's sums into the first block of the cluster, which adds them up like those of one
 // more warp.
 template <int kHeadDim, int kCount>
@@ -664,13 +726,14 @@ struct Sequence {
   }
 };
 
-template <class Pages, bool kIsSorted, class T, int kHeadDim, int kWarps>
-__device__ void decode(const Call<T>& call, Shared<kHeadDim, kWarps>& shared) {
+template <class Pages, bool kIsSorted, class Extra, class T, int kHeadDim, int kWarps>
+__device__ void decode(const Call<T>& call, Extra extra, Shared<kHeadDim, kWarps>& shared) {
   using Sequence = Sequence<Pages, kIsSorted>;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
   const int kv_head = blockIdx.x;
   wait_for_kernel_before();
+  extra.load(kv_head, call.group);
   int index = blockIdx.y, count;
   do {
     // One round trip to memory if the guess is right that this work is that of its place.
@@ -681,19 +744,24 @@ __device__ void decode(const Call<T>& call, Shared<kHeadDim, kWarps>& shared) {
     if (!schedule.find(index, &work)) return;
     if (work.place != index) sequence = Sequence(call, work.place, warp, kWarps, lane);
     if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
-      const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
-      const int first = static_cast<int>(tiles * work.part / work.parts) + warp;
-      const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
+      const int begin = extra.first_token(sequence.length);
+      const uint32_t before = begin / kTile;  // tiles
+      const uint32_t tiles = (sequence.length + kTile - 1) / kTile - before;
+      const int first = static_cast<int>(before + tiles * work.part / work.parts) + warp;
+      const int end = static_cast<int>(before + tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0)
+        if (!sequence.pages.is_enough(before + tiles, sequence.length) || work.part > 0 ||
+            before > 0)
           sequence.pages.load(first, kWarps);
-        attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, kWarps, end,
-                         sequence.length, lane, &sums);
+        attend<kHeadDim, Extra::kHasWindow>(call, sequence.pages, sequence.row, kv_head, first,
+                                            kWarps, begin, end, sequence.length, lane, &sums);
       }
       store_sums(sums, warp, lane, call.group, &shared);
+      extra.store();
       __syncthreads();
-      merge<kWarps, kWarps>(call.group, call.scale_log2, shared,
+      merge<kWarps, kWarps>(call.group, call.scale_log2, shared, extra,
+                            work.part == 0 && sequence.length > 0,
                             [&](int head, int element, const float4& sum, float one, float lse) {
                               write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head,
                                               element, sum, one, lse);
@@ -704,8 +772,10 @@ __device__ void decode(const Call<T>& call, Shared<kHeadDim, kWarps>& shared) {
   } while (index < count);
 }
 
-template <class Pages, bool kIsSorted, class T, int kHeadDim, int kCount>
-__device__ void decode_in_pairs(const Call<T>& call, Shared<kHeadDim, kCount>& shared) {
+template <class Pages, bool kIsSorted, class Extra, class T, int kHeadDim, int kCount>
+__device__ void decode_in_pairs(const Call<T>& call, Extra extra,
+                                Shared<kHeadDim, kCount>& shared) {
+  static_assert(!Extra::kHasWindow);
   using Sequence = Sequence<Pages, kIsSorted>;
   constexpr int kWarps = kCount - 1;
   const int lane = threadIdx.x % 32;
@@ -714,6 +784,7 @@ __device__ void decode_in_pairs(const Call<T>& call, Shared<kHeadDim, kCount>& s
   const int rank = blockIdx.y % kCluster;
   const int clusters = static_cast<int>(gridDim.y) / kCluster;
   wait_for_kernel_before();
+  extra.load(kv_head, call.group);
   int before = 0, place = blockIdx.y / kCluster, items;
   do {
     const int item = before + place;
@@ -740,15 +811,17 @@ __device__ void decode_in_pairs(const Call<T>& call, Shared<kHeadDim, kCount>& s
       if (first < end) {
         if (!sequence.pages.is_enough(tiles, sequence.length) || work.part > 0)
           sequence.pages.load(first, warps);
-        attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, warps, end,
-                         sequence.length, lane, &sums);
+        attend<kHeadDim, false>(call, sequence.pages, sequence.row, kv_head, first, warps, 0, end,
+                                sequence.length, lane, &sums);
       }
       store_sums(sums, warp, lane, call.group, &shared);
+      extra.store();
       __syncthreads();
       const auto write_sums = [&](int head, int element, const float4& sum, float one, float lse) {
         write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum, one,
                         lse);
       };
+      const bool has_sinks = work.part == 0 && sequence.length > 0;
       if (is_shared) {
         // Wait until both blocks have begun, and have read what was sent before.
         arrive_at_cluster();
@@ -756,9 +829,11 @@ __device__ void decode_in_pairs(const Call<T>& call, Shared<kHeadDim, kCount>& s
         if (rank != 0) send_sums(call.group, call.scale_log2, shared);
         arrive_at_cluster();
         wait_for_cluster();
-        if (rank == 0) merge<kWarps, kCount>(call.group, call.scale_log2, shared, write_sums);
+        if (rank == 0) {
+          merge<kWarps, kCount>(call.group, call.scale_log2, shared, extra, has_sinks, write_sums);
+        }
       } else {
-        merge<kWarps, kWarps>(call.group, call.scale_log2, shared, write_sums);
+        merge<kWarps, kWarps>(call.group, call.scale_log2, shared, extra, has_sinks, write_sums);
       }
       __syncthreads();  // the next work may overwrite
     }
@@ -850,25 +925,30 @@ __device__ void decode_planned(const Call<T>& call, const Plan<T>& plan) {
 // partial_output to 16. The page size is 16 times a power of two; for TokenPages it is 1. Without
 // partial_output every sequence is in one part, whatever split_counts say: FlashAttention's kernel
 // for that reads none.
-#define FIBSHIM_KERNEL_OF(T, name, decode, pages, head_dim, warps, sums, blocks)                   \
-  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                                 \
-      name(const T* q, const T* k, const T* v, const int* page_table, const int* lengths,          \
-           const int* first_rows, const int* query_lengths, const int* split_counts,               \
-           const int* order, T* output, float* lse, float* partial_output, float* partial_lse,     \
-           int64_t q_stride, int64_t output_stride, int64_t page_stride, int64_t token_stride,     \
-           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size, int rows,  \
-           int kv_heads, int group, int page_size, int max_pages) {                                \
-    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                               \
-    const fibshim::Call<T> call(q, k, v, page_table, lengths, first_rows, query_lengths,           \
-                                partial_output == nullptr ? nullptr : split_counts, order, output, \
-                                lse, partial_output, partial_lse, q_stride, output_stride,         \
-                                page_stride, token_stride, head_stride, table_stride, scale_log2,  \
-                                batch_size, rows, kv_heads, group, page_size, max_pages);          \
-    if (order == nullptr) {                                                                        \
-      fibshim::decode<fibshim::pages, false>(call, shared);                                        \
-    } else {                                                                                       \
-      fibshim::decode<fibshim::pages, true>(call, shared);                                         \
-    }                                                                                              \
+#define FIBSHIM_PARAMS(T)                                                                         \
+  const T *q, const T *k, const T *v, const int *page_table, const int *lengths,                  \
+      const int *first_rows, const int *query_lengths, const int *split_counts, const int *order, \
+      T *output, float *lse, float *partial_output, float *partial_lse, int64_t q_stride,         \
+      int64_t output_stride, int64_t page_stride, int64_t token_stride, int64_t head_stride,      \
+      int64_t table_stride, float scale_log2, int batch_size, int rows, int kv_heads, int group,  \
+      int page_size, int max_pages
+
+#define FIBSHIM_CALL(T)                                                                          \
+  const fibshim::Call<T> call(q, k, v, page_table, lengths, first_rows, query_lengths,           \
+                              partial_output == nullptr ? nullptr : split_counts, order, output, \
+                              lse, partial_output, partial_lse, q_stride, output_stride,         \
+                              page_stride, token_stride, head_stride, table_stride, scale_log2,  \
+                              batch_size, rows, kv_heads, group, page_size, max_pages)
+
+#define FIBSHIM_KERNEL_OF(T, name, decode, pages, head_dim, warps, sums, blocks)             \
+  extern "C" __global__ void __launch_bounds__(warps * 32, blocks) name(FIBSHIM_PARAMS(T)) { \
+    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                         \
+    FIBSHIM_CALL(T);                                                                         \
+    if (order == nullptr) {                                                                  \
+      fibshim::decode<fibshim::pages, false>(call, fibshim::Plain(), shared);                \
+    } else {                                                                                 \
+      fibshim::decode<fibshim::pages, true>(call, fibshim::Plain(), shared);                 \
+    }                                                                                        \
   }
 
 #define FIBSHIM_KERNEL(name, ...)                            \
@@ -886,6 +966,27 @@ FIBSHIM_KERNEL(paged_decode_d128_w6_pair, decode_in_pairs, Pages, 128, 6, 7, 2)
 FIBSHIM_KERNEL(paged_decode_d64_w6_pair, decode_in_pairs, Pages, 64, 6, 7, 3)
 FIBSHIM_KERNEL(paged_decode_d128_w6_pair_token, decode_in_pairs, TokenPages, 128, 6, 7, 2)
 FIBSHIM_KERNEL(paged_decode_d64_w6_pair_token, decode_in_pairs, TokenPages, 64, 6, 7, 3)
+
+// With sinks, and with a window, in which case `sinks` may be null. `order` is not read: sequences
+// are not sorted.
+#define FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, sums, blocks, window, window_left, ...)       \
+  extern "C" __global__ void __launch_bounds__(6 * 32, blocks)                                     \
+      name(FIBSHIM_PARAMS(__nv_bfloat16), const __nv_bfloat16* sinks __VA_OPT__(, ) __VA_ARGS__) { \
+    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                               \
+    __shared__ float logits[fibshim::kHeads];                                                      \
+    FIBSHIM_CALL(__nv_bfloat16);                                                                   \
+    fibshim::decode<fibshim::Pages, false>(                                                        \
+        call, fibshim::Sinks<window>{sinks, window_left, logits}, shared);                         \
+  }
+#define FIBSHIM_SINK_KERNEL(name, decode, head_dim, sums, blocks) \
+  FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, sums, blocks, false, 0)
+#define FIBSHIM_WINDOW_KERNEL(name, head_dim, blocks) \
+  FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, 6, blocks, true, window_left, int window_left)
+
+FIBSHIM_WINDOW_KERNEL(paged_decode_d128_w6_window_bf16, 128, 2)
+FIBSHIM_WINDOW_KERNEL(paged_decode_d64_w6_window_bf16, 64, 3)
+FIBSHIM_SINK_KERNEL(paged_decode_d64_w6_sink_bf16, decode, 64, 6, 3)
+FIBSHIM_SINK_KERNEL(paged_decode_d64_w6_pair_sink_bf16, decode_in_pairs, 64, 7, 3)
 
 // For any page size. q, K, V and their strides must be aligned to 16 bytes, output to 8.
 #define FIBSHIM_PLANNED_KERNEL(T, head_dim, blocks, type)                                        \

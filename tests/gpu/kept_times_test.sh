@@ -173,8 +173,8 @@ if [list(times.values()) for times in of_attention.times.values()] != [[(6.0, 5.
 attention = names_of("flash_attention.py")
 of_all = KeptTimes(build / "config/flash_attention")
 cases = attention.all_cases(of_all.axes)
-for lengths, longest, heads, kv_heads, head_dim, page_size, suffix in cases.values():
-    before = {"definition": f"gqa_page_table_decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}{suffix}",
+for lengths, longest, heads, kv_heads, head_dim, page_size, suffix, kind in cases.values():
+    before = {"definition": f"gqa_page_table_{kind}decode_h{heads}_kv{kv_heads}_d{head_dim}_ps{page_size}{suffix}",
               "merge": f"decode_combine_d{head_dim}{suffix}", "heads": heads,
               "us": 2.0, "axes": {"batch_size": len(lengths), "num_pages": 9, "max_pages": -(-longest // page_size)}}
     attention.keep_time(of_all, before, 1.0)

@@ -240,6 +240,7 @@ run "rows in fp8, as torch.compile makes them" "$python" "$here/quant_per_token.
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
   run "FlashAttention's decode attention" "$python" "$here/flash_attention.py" "$build"
+  run "the same with sinks and windows" "$python" "$here/flash_attention.py" "$build" --kinds
 else
   echo "SKIP FlashAttention: vLLM is not installed (pip install vllm)"
   skipped=$((skipped + 1))

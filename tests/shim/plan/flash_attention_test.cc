@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -204,6 +205,101 @@ TEST_F(FlashAttentionFolder, TellsFp16ByTheName) {
     EXPECT_FALSE(is_known(symbol(true, true, layout, "NS7_ILi128EEESB_", "ENS_12float_e4m3_tE",
                                  "ENS_10bfloat16_tE")));
   }
+}
+
+// gpt-oss: 64 query heads of 64 on 8 key heads, sinks, in every other layer a window of 128 tokens.
+Struct with_sinks() {
+  Struct made = recorded();
+  for (const int offset : {12, 16, 160, 2064}) put<int32_t>(&made, offset, 64);
+  for (const int offset : {48, 2496}) put<int32_t>(&made, offset, 8);
+  for (const int offset : {32, 2088, 2184}) put<int64_t>(&made, offset, 64);
+  for (const int offset : {2192, 2368}) put<int64_t>(&made, offset, 320);
+  put<int64_t>(&made, 1960, 0x7000'0009'0000);
+  return made;
+}
+Struct with_window(Struct made, int left) {
+  put<int32_t>(&made, 1884, left);
+  return made;
+}
+
+// What stands in the symbol of heads of 64 or 128 in place of `symbol`'s.
+std::string symbol_of(bool has_window, bool is_64, bool is_split, const char* more = "Lb0E") {
+  const char* const tile = !has_window ? "NS7_ILi64EEENS7_ILi192EEESA_"
+                           : is_64     ? "NS7_ILi192EEENS7_ILi160EEENS7_ILi64EEE"
+                                       : "NS7_ILi128EEESA_SA_";
+  const std::string threads = !has_window ? "128" : is_64 ? "384" : "256";
+  const std::string split = is_split ? "Lb1E" : "Lb0E", window = has_window ? "Lb1E" : "Lb0E";
+  return std::string(
+             "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_"
+             "25CollectiveMainloopFwdSm90ILi2EN4cute5tupleIJNS5_1CILi1EEES8_S8_EEENS6_IJ") +
+         tile + "EEELi" + (is_64 ? "64" : "128") + "ENS_10bfloat16_tEfNS_4arch4Sm90ELb0E" + window +
+         "Lb0ELb1ELb1ELb0ELb0E" + more + "Lb1E" + (has_window && is_64 ? "Lb0E" : "Lb1E") + "Lb1E" +
+         split + "Lb0E" +
+         (!has_window ? "SD_"
+          : is_64     ? "SE_"
+                      : "SC_") +
+         "Li1EEENS1_21CollectiveEpilogueFwdINS6_IJSA_SC_SB_EEES9_SE_SG_Li" + threads + "ELb1ELb1E" +
+         split + "Lb0ELi1EEENS1_36VarlenDynamicPersistentTileSchedulerILi" +
+         (!has_window ? "64ELi192"
+          : is_64     ? "192ELi160"
+                      : "128ELi128") +
+         "ELi" + threads + "ELi128E" + split + "Lb1ELb1E" + window + "Lb0ELb1EEEEEEEEEvNT_6ParamsE";
+}
+
+TEST_F(FlashAttentionFolder, TakesSinksAndWindows) {
+  for (const char* more : {"", "Lb0E"}) {
+    const PlannedCall sinks = planned(with_sinks(), symbol_of(false, true, true, more));
+    EXPECT_EQ(sinks.outcome, Outcome::hit);
+    EXPECT_EQ(sinks.solution, "fibshim_gqa_page_table_sink_decode_h64_kv8_d64_ps16_w6");
+    EXPECT_EQ(sinks.arguments.size(), 27U);
+    EXPECT_EQ(sinks.arguments.back(), 0x7000'0009'0000U);
+
+    const PlannedCall both =
+        planned(with_window(with_sinks(), 127), symbol_of(true, true, true, more));
+    EXPECT_EQ(both.outcome, Outcome::hit);
+    EXPECT_EQ(both.solution, "fibshim_gqa_page_table_window_sink_decode_h64_kv8_d64_ps16_w6");
+    EXPECT_EQ(both.grid, (std::array<uint32_t, 3>{8, 5 + 16, 1}));
+    EXPECT_EQ(both.arguments.size(), 28U);
+    EXPECT_EQ(both.arguments[26], 0x7000'0009'0000U);
+    EXPECT_EQ(both.arguments[27], 127U);
+
+    const PlannedCall window =
+        planned(with_window(recorded(), 4095), symbol_of(true, false, true, more));
+    EXPECT_EQ(window.outcome, Outcome::hit);
+    EXPECT_EQ(window.solution, "fibshim_gqa_page_table_window_decode_h32_kv8_d128_ps16_w6");
+    EXPECT_EQ(window.arguments[26], 0U);
+    EXPECT_EQ(window.arguments[27], 4095U);
+  }
+  Struct longer = with_sinks();
+  put<int32_t>(&longer, 368, 131072);
+  EXPECT_EQ(planned(longer, symbol_of(false, true, true)).solution,
+            "fibshim_gqa_page_table_sink_decode_h64_kv8_d64_ps16_w6_pair");
+  EXPECT_EQ(planned(with_window(longer, 127), symbol_of(true, true, true)).solution,
+            "fibshim_gqa_page_table_window_sink_decode_h64_kv8_d64_ps16_w6");
+}
+
+TEST_F(FlashAttentionFolder, LeavesOtherWindowsAndSinksToTheOriginal) {
+  const std::string of_64 = symbol_of(true, true, true), of_128 = symbol_of(true, false, true);
+  EXPECT_EQ(planned(with_window(with_sinks(), -1), of_64).outcome, Outcome::fallback_where);
+  Struct before_the_last = with_window(with_sinks(), 127);
+  put<int32_t>(&before_the_last, 1888, -1);
+  EXPECT_EQ(planned(before_the_last, of_64).outcome, Outcome::fallback_where);
+  Struct no_sinks = with_window(with_sinks(), 127);
+  put<int64_t>(&no_sinks, 1960, 0);
+  EXPECT_EQ(planned(no_sinks, of_64).outcome, Outcome::fallback_where);
+  Struct sinks = with_window(recorded(), 1023);
+  put<int64_t>(&sinks, 1960, 0x7000'0009'0000);
+  EXPECT_EQ(planned(sinks, of_128).outcome, Outcome::fallback_where);
+  Struct larger_pages = with_window(with_sinks(), 127);
+  for (const int offset : {112, 432}) put<int32_t>(&larger_pages, offset, 32);
+  EXPECT_EQ(planned(larger_pages, of_64).outcome, Outcome::fallback_no_solution);
+  // Softcap, pages by tensor maps, Q loaded for groups of eight heads.
+  EXPECT_FALSE(is_known(std::regex_replace(of_64, std::regex("ELb1ELb0ELb1E"), "ELb1ELb1ELb1E")));
+  EXPECT_FALSE(
+      is_known(std::regex_replace(of_64, std::regex("Lb1ELb1ELb0ELb0E"), "Lb1ELb0ELb0ELb0E")));
+  EXPECT_FALSE(is_known(std::regex_replace(of_64, std::regex("SE_Li1E"), "SE_Li8E")));
+  EXPECT_TRUE(is_known(symbol_of(true, true, false)));
+  EXPECT_TRUE(is_known(symbol_of(true, false, false)));
 }
 
 // As SGLang has them by default.
