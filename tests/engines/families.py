@@ -14,7 +14,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "MoE routing": r"topk_?gating|router|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
     "attention": r"paged_attention|merge_attn|merge_?state|cascade|fmha|mla",
-    "matrix product": r"nvjet|splitKreduce",
+    "matrix product": r"nvjet|splitKreduce|matmul_ogs",
 }.items()}
 
 

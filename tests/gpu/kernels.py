@@ -819,6 +819,7 @@ FAMILIES = {
 COMPARED_ELSEWHERE = {**dict.fromkeys(("gemm", "gemm_fp8_token", "gemm_fp8_channel"), "scaled_products.py"),  # "gemm": fp8 is read as a number
                       "gemm_fp8_block": "block_scaled_products.py", "bias_rope_append": "vllm_rewrites.py",
                       **dict.fromkeys(("gemm_w4a16", "gemm_w4a16_offsets"), "machete_products.py"),
+                      **dict.fromkeys(("moe_gemm_mxfp4_swiglu", "moe_gemm_mxfp4_weighted"), "mxfp4_products.py"),
                       **dict.fromkeys((f"{of_a}moe_gemm_block_scaled{form}{kind}" for of_a in ("", "quant_then_") for form in ("", "_each", "_ue8m0", "_ue8m0_each")
                                        for kind in ("", "_weighted", "_silu")), "expert_products.py"),
                       **dict.fromkeys((f"{kind}_then_quant_per_block" for kind in ("fused_add_rmsnorm", "silu_and_mul", "decode_combine_sorted")),

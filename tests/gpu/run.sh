@@ -164,6 +164,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
   run "vLLM's products of experts" "$python" "$here/expert_products.py" "$build" vllm
   run "vLLM's products of experts in fp8" "$python" "$here/expert_products.py" "$build" vllm --fp8
+  run "gpt-oss's products of experts" "$python" "$here/mxfp4_products.py" "$build"
   run "vLLM's sums of experts and the norm behind them" "$python" "$here/expert_sums.py" "$build" vllm
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
