@@ -7,7 +7,7 @@
 //   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
 //   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
 //   paged_decode_d128_w6_token_bf16, ..._w4_token, ..._w6_pair_token   pages of one token
-//   paged_decode_d64_w6_sink_bf16, paged_decode_d64_w6_pair_sink_bf16   with sinks
+//   paged_decode_d64_w6_sink_bf16    with sinks
 //   paged_decode_d64_w6_window_bf16, paged_decode_d128_w6_window_bf16   a window, maybe with sinks
 //
 // planned_decode_d128_bf16 and planned_decode_d64_bf16 replace FlashInfer's decode kernel and
@@ -772,10 +772,8 @@ __device__ void decode(const Call<T>& call, Extra extra, Shared<kHeadDim, kWarps
   } while (index < count);
 }
 
-template <class Pages, bool kIsSorted, class Extra, class T, int kHeadDim, int kCount>
-__device__ void decode_in_pairs(const Call<T>& call, Extra extra,
-                                Shared<kHeadDim, kCount>& shared) {
-  static_assert(!Extra::kHasWindow);
+template <class Pages, bool kIsSorted, class T, int kHeadDim, int kCount>
+__device__ void decode_in_pairs(const Call<T>& call, Plain, Shared<kHeadDim, kCount>& shared) {
   using Sequence = Sequence<Pages, kIsSorted>;
   constexpr int kWarps = kCount - 1;
   const int lane = threadIdx.x % 32;
@@ -784,7 +782,6 @@ __device__ void decode_in_pairs(const Call<T>& call, Extra extra,
   const int rank = blockIdx.y % kCluster;
   const int clusters = static_cast<int>(gridDim.y) / kCluster;
   wait_for_kernel_before();
-  extra.load(kv_head, call.group);
   int before = 0, place = blockIdx.y / kCluster, items;
   do {
     const int item = before + place;
@@ -815,13 +812,11 @@ __device__ void decode_in_pairs(const Call<T>& call, Extra extra,
                                 sequence.length, lane, &sums);
       }
       store_sums(sums, warp, lane, call.group, &shared);
-      extra.store();
       __syncthreads();
       const auto write_sums = [&](int head, int element, const float4& sum, float one, float lse) {
         write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum, one,
                         lse);
       };
-      const bool has_sinks = work.part == 0 && sequence.length > 0;
       if (is_shared) {
         // Wait until both blocks have begun, and have read what was sent before.
         arrive_at_cluster();
@@ -829,11 +824,9 @@ __device__ void decode_in_pairs(const Call<T>& call, Extra extra,
         if (rank != 0) send_sums(call.group, call.scale_log2, shared);
         arrive_at_cluster();
         wait_for_cluster();
-        if (rank == 0) {
-          merge<kWarps, kCount>(call.group, call.scale_log2, shared, extra, has_sinks, write_sums);
-        }
+        if (rank == 0) merge<kWarps, kCount>(call.group, call.scale_log2, shared, write_sums);
       } else {
-        merge<kWarps, kWarps>(call.group, call.scale_log2, shared, extra, has_sinks, write_sums);
+        merge<kWarps, kWarps>(call.group, call.scale_log2, shared, write_sums);
       }
       __syncthreads();  // the next work may overwrite
     }
@@ -969,24 +962,19 @@ FIBSHIM_KERNEL(paged_decode_d64_w6_pair_token, decode_in_pairs, TokenPages, 64, 
 
 // With sinks, and with a window, in which case `sinks` may be null. `order` is not read: sequences
 // are not sorted.
-#define FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, sums, blocks, window, window_left, ...)       \
+#define FIBSHIM_EXTRA_KERNEL(name, head_dim, blocks, window, window_left, ...)                     \
   extern "C" __global__ void __launch_bounds__(6 * 32, blocks)                                     \
       name(FIBSHIM_PARAMS(__nv_bfloat16), const __nv_bfloat16* sinks __VA_OPT__(, ) __VA_ARGS__) { \
-    __shared__ __align__(16) fibshim::Shared<head_dim, sums> shared;                               \
+    __shared__ __align__(16) fibshim::Shared<head_dim, 6> shared;                                  \
     __shared__ float logits[fibshim::kHeads];                                                      \
     FIBSHIM_CALL(__nv_bfloat16);                                                                   \
     fibshim::decode<fibshim::Pages, false>(                                                        \
         call, fibshim::Sinks<window>{sinks, window_left, logits}, shared);                         \
   }
-#define FIBSHIM_SINK_KERNEL(name, decode, head_dim, sums, blocks) \
-  FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, sums, blocks, false, 0)
-#define FIBSHIM_WINDOW_KERNEL(name, head_dim, blocks) \
-  FIBSHIM_EXTRA_KERNEL(name, decode, head_dim, 6, blocks, true, window_left, int window_left)
 
-FIBSHIM_WINDOW_KERNEL(paged_decode_d128_w6_window_bf16, 128, 2)
-FIBSHIM_WINDOW_KERNEL(paged_decode_d64_w6_window_bf16, 64, 3)
-FIBSHIM_SINK_KERNEL(paged_decode_d64_w6_sink_bf16, decode, 64, 6, 3)
-FIBSHIM_SINK_KERNEL(paged_decode_d64_w6_pair_sink_bf16, decode_in_pairs, 64, 7, 3)
+FIBSHIM_EXTRA_KERNEL(paged_decode_d64_w6_sink_bf16, 64, 3, false, 0)
+FIBSHIM_EXTRA_KERNEL(paged_decode_d64_w6_window_bf16, 64, 3, true, window_left, int window_left)
+FIBSHIM_EXTRA_KERNEL(paged_decode_d128_w6_window_bf16, 128, 2, true, window_left, int window_left)
 
 // For any page size. q, K, V and their strides must be aligned to 16 bytes, output to 8.
 #define FIBSHIM_PLANNED_KERNEL(T, head_dim, blocks, type)                                        \
