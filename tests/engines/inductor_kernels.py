@@ -10,7 +10,7 @@ cubin is what. The operations are vLLM's: it replaces its own norms by these aft
 whose router is in vLLM's op with them. norms: the heads of query and key are normed before it. bias: of a
 model with weights in 4 bits, whose product adds none, the rotation alone: the key is rotated with it, then all rows get it, and the query is rotated. part: what one of several GPUs has of a model,
 which sums its embeddings, too, before they are normed. gemma: Gemma 3's layers, whose attention and activation have a norm behind them, too, whose norms'
-weights are less by 1, and whose activation is GELU. gpt_oss: GPT-OSS's layers, whose router is in front of vLLM's op,
+weights are less by 1, and whose activation is GELU. gpt_oss: gpt-oss's layers, whose router is in front of vLLM's op,
 and whose cosines and sines are in fp32. fp16: instead of bfloat16. fp8_token, fp8_static: products in fp8, whose rows are brought to it before, with a scale for each token or with
 one that the model has.
 
@@ -122,7 +122,7 @@ def rotate(x, cos_sin):
     return torch.cat((rotated, rest), dim=-1).reshape(x.shape)
 
 
-EXPERTS = 32  # of GPT-OSS-20B; no code depends on it
+EXPERTS = 32  # of gpt-oss 20B; no code depends on it
 TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 FP8 = torch.finfo(torch.float8_e4m3fn)
 # How vLLM, whose versions share this PyTorch, looks for the largest of a row: since 0.32 by amax.

@@ -404,7 +404,7 @@ class CompiledRotation(Rotation, CompiledWhole):
 
 
 class FloatRotation(CompiledRotation):
-    """Of GPT-OSS, the key before the query."""
+    """Of gpt-oss, the key before the query."""
     sizes = ((64, 8),)
     memory = {}
     HEAD, has_float_angles = 64, True
