@@ -17,7 +17,7 @@
 // A tile is 16 rows of B, whose 16 bytes of a lane are the operands of four tensor core instructions
 // (K of 64). A block's eight warps share K: each holds its part of eight choices' rows in registers,
 // and streams its part of the tiles. The tiles of all (expert, eight choices) are divided evenly
-// among the blocks.
+// among the blocks, of which an SM has two: 264 on an H200, for which all of this was chosen.
 #include "product.cuh"
 
 namespace fibshim {
@@ -51,8 +51,8 @@ struct Call {
 };
 
 // The 4 bits' exponents stay as they are in bfloat16, whose bias is another: their values are too
-// small by 2 to the 126th. So that sums are not too small for fp32, A is made larger, exactly: its
-// numbers must be below 2 to the 63rd.
+// small by 2 to the 126th. So that sums are not too small for fp32, A is made larger, exactly.
+// Numbers of A from 2 to the 63rd on become infinite; a norm's or swiglu's output has none.
 constexpr uint32_t kLarger = 0x5f805f80;  // 2 to the 64th, as two bfloat16
 constexpr float kRest = 0x1p62f;
 
@@ -179,7 +179,7 @@ __device__ void load_rows(const Call& call, const Item& item, int warp, int lane
 }
 
 // A thread's part of writing a tile: one sum of all warps, and what becomes of it. What it needs
-// beside the sums is loaded before they are there. Groups of kSums threads take turns.
+// beside the sums is loaded before they are there. The first and the second kSums threads of the block take turns.
 template <bool kIsGated>
 class Writer {
  public:
