@@ -619,7 +619,7 @@ struct Sinks {
   static constexpr bool kHasSinks = true, kHasWindow = kHasWindowToo;
   const __nv_bfloat16* sinks;  // [kv_heads * group]; null: none
   int window_left;             // how many tokens before the last one are attended to
-  float* shared;               // [kHeads] in shared memory: those of the block, to base 2
+  float* logits;               // [kHeads] in shared memory: those of the block's heads, to base 2
   float own = -INFINITY;       // the thread's
 
   __device__ void load(int kv_head, int group) {
@@ -627,7 +627,7 @@ struct Sinks {
       own = __bfloat162float(sinks[kv_head * group + threadIdx.x]) * 1.44269504088896340736f;
   }
   __device__ void store() const {
-    if (threadIdx.x < kHeads) shared[threadIdx.x] = own;
+    if (threadIdx.x < kHeads) logits[threadIdx.x] = own;
   }
   __device__ int first_token(int length) const {
     return kHasWindow ? max(length - 1 - window_left, 0) : 0;
@@ -645,7 +645,7 @@ __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount
         group, scale_log2, shared,
         [&](int head, int element, const float4& sum, float largest, float weights) {
           const float score = largest > -INFINITY ? largest * scale_log2 : -INFINITY;
-          const float sink = has_sinks ? extra.shared[head] : -INFINITY;
+          const float sink = has_sinks ? extra.logits[head] : -INFINITY;
           const float top = fmaxf(score, sink);
           if (top == -INFINITY) return write(head, element, sum, 0.0f, -INFINITY);
           const float factor = exp2_approximately(score - top);

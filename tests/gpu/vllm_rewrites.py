@@ -272,7 +272,10 @@ class Compiled(Heads):
     @classmethod
     def configurations(cls, build):
         """What was compiled for these sizes, by kind and heads."""
-        folder, = (build / "inductor").glob(f"{cls.version}-*")
+        folders = list((build / "inductor").glob(f"{cls.version}-*"))
+        if len(folders) != 1:
+            sys.exit(f"{build}/inductor: {len(folders)} folders of PyTorch {cls.version}, not one (tests/engines/engines.py inductor)")
+        folder, = folders
         found = {}
         for one in json.loads((folder / "index.json").read_text()):
             sizes = one["sizes"]
