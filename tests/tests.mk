@@ -8,7 +8,7 @@ LOADER_TEST_SRC   := $(wildcard tests/loader/*_test.cc)
 TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
 SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc)
 # A sanitized build has no config folders.
-PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attention_test.cc tests/shim/plan/sampling_test.cc tests/shim/plan/shipped_extents_test.cc tests/shim/plan/shipped_products_test.cc),$(wildcard tests/shim/*/*_test.cc) tests/shim/plan/planned_folder.cc)
+PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attention_test.cc tests/shim/plan/mxfp4_products_test.cc tests/shim/plan/sampling_test.cc tests/shim/plan/shipped_extents_test.cc tests/shim/plan/shipped_products_test.cc),$(wildcard tests/shim/*/*_test.cc) tests/shim/plan/planned_folder.cc)
 # What they test beside shim/plan.
 PLAN_TESTED_SRC   := shim/base/pool.cc shim/base/read_section.cc shim/shadow/pool.cc
 
