@@ -42,19 +42,26 @@ bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
 }
 
 // Makes later work in the stream wait for the last launch, by an upload of its exec. If the upload
-// fails, this thread waits. It waits for that launch's stream if that still exists, since waiting
-// for the context would invalidate every capture in it.
-void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
+// fails, this thread waits for that launch's stream if that still exists.
+bool try_to_wait(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
   const auto upload =
       is_per_thread_stream ? FIBSHIM_REAL(cuGraphUpload_ptsz) : FIBSHIM_REAL(cuGraphUpload);
-  if (upload != nullptr && upload(last.variant->exec, stream) == CUDA_SUCCESS) return;
-  const RelaxedCapture relaxed;
-  const auto synchronize_stream = FIBSHIM_REAL(cuStreamSynchronize);
+  if (upload != nullptr && upload(last.variant->exec, stream) == CUDA_SUCCESS) return true;
   const bool is_named = last.context == nullptr;
-  if (is_named && last.ended_streams == ended_stream_count() && synchronize_stream != nullptr &&
-      synchronize_stream(last.stream) == CUDA_SUCCESS) {
-    return;
+  if (!is_named || last.ended_streams != ended_stream_count()) return false;
+  const RelaxedCapture relaxed;
+  const auto synchronize = FIBSHIM_REAL(cuStreamSynchronize);
+  return synchronize != nullptr && synchronize(last.stream) == CUDA_SUCCESS;
+}
+
+// Waiting for the context would invalidate every capture in it, those of other threads, too: only
+// if the driver refuses everything else again and again.
+void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
+  constexpr int kAttempts = 3;
+  for (int i = 0; i < kAttempts; ++i) {
+    if (try_to_wait(last, stream, is_per_thread_stream)) return;
   }
+  const RelaxedCapture relaxed;
   const auto synchronize = FIBSHIM_REAL(cuCtxSynchronize);
   if (synchronize != nullptr) (void)synchronize();
 }

@@ -319,10 +319,18 @@ GPU_CASE(swap_graph_details) {
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(1, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 3, .curated2 = 3});
-  // The handle of a stream that has ended may belong to another stream.
+  // The handle of a stream that has ended may belong to another stream: the upload is repeated,
+  // since waiting for the context would invalidate the capture.
   OK(cuda().cuStreamDestroy_v2(other));
   control.must_move(folder(arguments, "b"));
-  EXPECT_EQUAL(1, run_in(gpu.stream()));
+  const CUstream capturing = new_stream();
+  OK(cuda().cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
+  EXPECT_EQUAL(2, run_in(gpu.stream()));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamEndCapture(capturing, &captured));
+  OK(cuda().cuGraphDestroy(captured));
 
   CHECK(cuda().simcuda_set_faults("cuGraphInstantiateWithFlags=2*1") == 1);
   control.must_move(folder(arguments, "a"));
