@@ -45,13 +45,6 @@ struct Base {
   static constexpr uint32_t kOnes = kIsHalf ? 0x3c003c00 : 0x3f803f80;
 };
 
-// Loads operands of 8 rows of A and 32 columns: a lane tells where a row of 8 columns begins.
-__device__ inline void load_operands(uint32_t (&b)[4], uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-               : "r"(at));
-}
-
 __device__ inline void load_words(uint32_t (&to)[4], uint32_t at) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

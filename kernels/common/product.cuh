@@ -71,6 +71,13 @@ __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Loads operands of 8 rows of A and 32 columns: a lane tells where a row of 8 columns begins.
+__device__ inline void load_operands(uint32_t (&b)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(at));
+}
+
 __device__ inline void store_pair(__nv_bfloat16* to, float x, float y) {
   *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
 }

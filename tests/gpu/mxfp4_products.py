@@ -21,7 +21,7 @@ from report import Report
 from sides import run_side
 
 TOPK, SIZE, BLOCK_ROWS = 4, 2880, 16
-TOKENS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64)
+TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 112, 128)
 PARTS = {"up": f"moe_gemm_mxfp4_swiglu_n{2 * SIZE}_k{SIZE}_t{TOPK}", "down": f"moe_gemm_mxfp4_weighted_n{SIZE}_k{SIZE}_t1"}
 ALPHA, LIMIT = 1.702, 7.0
 ROUTES = 12  # that timed calls take turns with: one has its weights in L2

@@ -44,6 +44,11 @@ std::vector<Value> shared_values(uint64_t choices, uint64_t rows_of_a, bool is_f
           {n, 4}};
 }
 
+// Of 16 choices, of 32 experts.
+uint64_t blocks_of(uint64_t choices) {
+  return choices <= 32 ? choices : 31 + (choices - 31 + 15) / 16;
+}
+
 std::vector<Value> first_values(uint64_t tokens) {
   std::vector<Value> values = shared_values(tokens * 4, tokens, true);
   if (tokens > 1) values.push_back({tokens, 4});
@@ -54,7 +59,7 @@ std::vector<Value> first_values(uint64_t tokens) {
                                               {kOffsets, 8},
                                               {1, 8},
                                               {kBlocks, 8},
-                                              {tokens * 4, 4},
+                                              {blocks_of(tokens * 4), 4},
                                               {23, 4},
                                               {kAlpha, 4},
                                               {kLimit, 4},
@@ -77,7 +82,7 @@ std::vector<Value> second_values(uint64_t choices) {
                                               {kOffsets, 8},
                                               {1, 8},
                                               {kBlocks, 8},
-                                              {choices, 4},
+                                              {blocks_of(choices), 4},
                                               {12, 4},
                                               {0, 8},
                                               {0, 8}}) {
@@ -110,35 +115,38 @@ class Mxfp4Products : public ReadyFolderTest {
 };
 
 TEST_F(Mxfp4Products, TakesTheFirst) {
-  for (const uint64_t tokens : {1, 8, 48}) {
+  for (const uint64_t tokens : {1, 8, 128}) {
     const std::vector<Value> values = first_values(tokens);
     const PlannedCall call = planned_with(true, values);
     EXPECT_EQ(call.outcome, Outcome::hit) << tokens;
     EXPECT_EQ(call.solution, "fibshim_moe_gemm_mxfp4_swiglu_n5760_k2880_t4");
-    EXPECT_EQ(call.arguments, (std::vector<uint64_t>{
-                                  kA,      kWeights, kScales, kBias,  kOwn,       kCounts, kOffsets,
-                                  kBlocks, kOut,     kAlpha,  kLimit, tokens * 4, 5760,    4,
-                                  2880,    2880,     8294400, 5760,   541696,     2944,    5760}));
+    EXPECT_EQ(
+        call.arguments,
+        (std::vector<uint64_t>{kA,       kWeights, kScales, kBias,  kOwn,    kCounts,
+                               kOffsets, kBlocks,  kOut,    kAlpha, kLimit,  blocks_of(tokens * 4),
+                               5760,     4,        2880,    2880,   8294400, 5760,
+                               541696,   2944,     5760}));
     const size_t more = tokens > 1;
     expect_ties(true, values,
                 {2, 4, 7, 8, 11, 12, 14, 15, 17, 18 + more, 19 + more, 20 + more, 21 + more,
                  22 + more, 24 + more});
   }
-  EXPECT_NE(planned_with(true, first_values(49)).outcome, Outcome::hit);
+  EXPECT_NE(planned_with(true, first_values(129)).outcome, Outcome::hit);
 }
 
 TEST_F(Mxfp4Products, TakesTheSecond) {
-  for (const uint64_t choices : {4, 32, 256}) {
+  for (const uint64_t choices : {4, 32, 512}) {
     const std::vector<Value> values = second_values(choices);
     const PlannedCall call = planned_with(false, values);
     EXPECT_EQ(call.outcome, Outcome::hit) << choices;
     EXPECT_EQ(call.solution, "fibshim_moe_gemm_mxfp4_weighted_n2880_k2880_t1");
-    EXPECT_EQ(call.arguments, (std::vector<uint64_t>{kA, kWeights, kScales, kBias, kOwn, kCounts,
-                                                     kOffsets, kBlocks, kOut, choices, 2880, 2880,
-                                                     2880, 4147200, 5760, 282624, 2944, 2880}));
+    EXPECT_EQ(call.arguments,
+              (std::vector<uint64_t>{kA, kWeights, kScales, kBias, kOwn, kCounts, kOffsets, kBlocks,
+                                     kOut, blocks_of(choices), 2880, 2880, 2880, 4147200, 5760,
+                                     282624, 2944, 2880}));
     expect_ties(false, values, {2, 4, 7, 8, 11, 12, 14, 15, 17, 18, 19, 20, 21, 24, 25, 27});
   }
-  EXPECT_NE(planned_with(false, second_values(260)).outcome, Outcome::hit);
+  EXPECT_NE(planned_with(false, second_values(516)).outcome, Outcome::hit);
 }
 
 }  // namespace
