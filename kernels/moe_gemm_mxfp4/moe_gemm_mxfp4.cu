@@ -129,7 +129,8 @@ __device__ void widen(uint32_t bits, uint32_t (&wide)[4]) {
   wide[0] = bits & kMask;
   wide[1] = bits << 3 & kMask;
   wide[2] = bits << 6 & kMask;
-  wide[3] = (bits << 1 & 0x80008000) | (bits >> 3 & 0x01800180) | (bits >> 7 & 0x00400040);
+  const uint32_t signs = bits << 1;  // and, a byte too far left, the last bits
+  wide[3] = (__byte_perm(signs, 0, 0x3311) & 0x80408040) | (bits >> 3 & 0x01800180);
 }
 
 // Byte i as the exponent of a float.
@@ -149,9 +150,10 @@ class Stream {
                     first_step_of(warp) * 64) {}
 
   // Moves to a tile, from which load() loads.
-  __device__ void move(int tile) {
-    values_ = all_values_ + tile * 4 * call_.values_of_row;
-    scales_ = all_scales_ + (tile / 16 * 8 + tile % 8) * call_.scales_of_row + tile / 8 % 2 * 32;
+  __device__ void move(unsigned tile) {
+    values_ = all_values_ + tile * 4 * unsigned(call_.values_of_row);
+    scales_ = all_scales_ + (tile / 16 * 8 + tile % 8) * unsigned(call_.scales_of_row) +
+              tile / 8 % 2 * 32;
   }
   __device__ void load(int step) {
     loaded_[step] = load_once(values_ + step * 128);
