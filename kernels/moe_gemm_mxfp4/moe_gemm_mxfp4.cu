@@ -11,8 +11,8 @@
 //
 // A choice is one of a token's experts; choices lie sorted by their experts: counts[e] of them from
 // offsets[e] on. blocks[i] is an expert and, in its upper half, the number of a block of kBlockRows
-// of its choices; -1: none. Row c of A belongs to choice c, or with `gather` to token
-// gather[c] / topk.
+// of its choices; -1: none, nor any behind it. Row c of A belongs to choice c, or with `gather` to
+// token gather[c] / topk.
 //
 // A tile is 16 rows of B, whose 16 bytes of a lane are the operands of four tensor core instructions
 // (K of 64). A block's eight warps share K: each streams its part of the tiles, and multiplies it
