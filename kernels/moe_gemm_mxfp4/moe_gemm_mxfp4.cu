@@ -304,10 +304,13 @@ __device__ void multiply_experts(const Call& call) {
     const int start = item.start() * tiles;
     const int tile = (max(part.begin - start, 0) + item.cost - 1) / item.cost;
     const int end = min((part.end - start + item.cost - 1) / item.cost, tiles);
-    if (item.count > kTokens) {
-      multiply_tiles<kIsGated, 2>(call, shared, item, tile, end, warp, lane);
-    } else {
-      multiply_tiles<kIsGated, 1>(call, shared, item, tile, end, warp, lane);
+    // None, where the part begins behind the start of the item's last tile.
+    if (tile < end) {
+      if (item.count > kTokens) {
+        multiply_tiles<kIsGated, 2>(call, shared, item, tile, end, warp, lane);
+      } else {
+        multiply_tiles<kIsGated, 1>(call, shared, item, tile, end, warp, lane);
+      }
     }
     if (part.end <= item.end * tiles) return;
     __syncthreads();  // all have read the rows

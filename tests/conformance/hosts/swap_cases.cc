@@ -312,18 +312,26 @@ GPU_CASE(swap_graph_details) {
   // context.
   control.must_move(folder(arguments, "b"));
   CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
-  const uint64_t waits = cuda().simcuda_call_count("cuCtxSynchronize");
+  uint64_t waits = cuda().simcuda_call_count("cuCtxSynchronize");
   EXPECT_EQUAL(1, run_in(other));
   EXPECT_EQUAL(waits, cuda().simcuda_call_count("cuCtxSynchronize"));
   CHECK(cuda().simcuda_set_faults("") == 1);
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(1, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 3, .curated2 = 3});
-  // The handle of a stream that has ended may belong to another stream: the upload is repeated,
-  // since waiting for the context would invalidate the capture.
+  // The handle of a stream that has ended may belong to another stream: then the upload is repeated,
+  // and the context is waited for only if that fails, too.
   OK(cuda().cuStreamDestroy_v2(other));
   control.must_move(folder(arguments, "b"));
+  CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*3") == 1);
+  waits = cuda().simcuda_call_count("cuCtxSynchronize");
+  EXPECT_EQUAL(3, run_in(gpu.stream()));
+  EXPECT_EQUAL(waits + 1, cuda().simcuda_call_count("cuCtxSynchronize"));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  // That would invalidate a capture beside it.
   const CUstream capturing = new_stream();
+  OK(cuda().cuStreamDestroy_v2(new_stream()));
+  control.must_move(folder(arguments, "a"));
   OK(cuda().cuStreamBeginCapture_v2(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
   CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
   EXPECT_EQUAL(2, run_in(gpu.stream()));
@@ -331,6 +339,8 @@ GPU_CASE(swap_graph_details) {
   CUgraph captured = nullptr;
   OK(cuda().cuStreamEndCapture(capturing, &captured));
   OK(cuda().cuGraphDestroy(captured));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
 
   CHECK(cuda().simcuda_set_faults("cuGraphInstantiateWithFlags=2*1") == 1);
   control.must_move(folder(arguments, "a"));
@@ -338,7 +348,7 @@ GPU_CASE(swap_graph_details) {
   EXPECT_EQUAL(1, control.block().kept_graphs);
   CHECK(cuda().simcuda_set_faults("") == 1);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
-  gpu.expect_ran({.curated1 = 3, .curated2 = 5});
+  gpu.expect_ran({.curated1 = 4, .curated2 = 6});
   // At the next move it moves, too.
   control.must_move(folder(arguments, "b"));
   control.must_move(folder(arguments, "a"));
@@ -351,7 +361,7 @@ GPU_CASE(swap_graph_details) {
   EXPECT_EQUAL(1, control.block().kept_graphs);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   // The watcher ends all execs that were replaced.
-  gpu.finish({.curated1 = 5, .curated2 = 5}, {.hit = 1});
+  gpu.finish({.curated1 = 6, .curated2 = 6}, {.hit = 1});
 }
 
 // A graph that has lost the module of a kernel that the host has set in it keeps its exec, too.

@@ -103,6 +103,20 @@ class Mxfp4Products : public ReadyFolderTest {
         given, 92, 1);
   }
 
+  // The kernel loads 16 bytes of a row of A at once.
+  void expect_alignment(bool is_first, const std::vector<Value>& values) const {
+    std::vector<Value> other = values;
+    other[5].bits += 8;
+    EXPECT_NE(planned_with(is_first, other).outcome, Outcome::hit);
+    other = values;
+    other[7].bits = other[7].bits / 2880 * 2884;
+    other[8].bits = 2884;
+    EXPECT_NE(planned_with(is_first, other).outcome, Outcome::hit);
+    other[7].bits = other[7].bits / 2884 * 2888;
+    other[8].bits = 2888;
+    EXPECT_EQ(planned_with(is_first, other).outcome, Outcome::hit);
+  }
+
   // Each of these parameters, changed by itself, keeps the engine's kernel.
   void expect_ties(bool is_first, const std::vector<Value>& values,
                    std::vector<size_t> ties) const {
@@ -131,6 +145,7 @@ TEST_F(Mxfp4Products, TakesTheFirst) {
                 {2, 4, 7, 8, 11, 12, 14, 15, 17, 18 + more, 19 + more, 20 + more, 21 + more,
                  22 + more, 24 + more});
   }
+  expect_alignment(true, first_values(8));
   EXPECT_NE(planned_with(true, first_values(129)).outcome, Outcome::hit);
 }
 
@@ -146,6 +161,7 @@ TEST_F(Mxfp4Products, TakesTheSecond) {
                                      282624, 2944, 2880}));
     expect_ties(false, values, {2, 4, 7, 8, 11, 12, 14, 15, 17, 18, 19, 20, 21, 24, 25, 27});
   }
+  expect_alignment(false, second_values(32));
   EXPECT_NE(planned_with(false, second_values(516)).outcome, Outcome::hit);
 }
 
