@@ -415,21 +415,26 @@ void Expression::Tree::note_names() {
       names.push_back(node.name);
     }
   }
-  std::vector<uint16_t> open{root};
+  std::vector<std::pair<uint16_t, bool>> open{{root, true}};  // does it always hold?
   while (!open.empty()) {
-    const Node& clause = nodes[open.back()];
+    const auto [index, holds] = open.back();
+    const Node& clause = nodes[index];
     open.pop_back();
-    if (clause.kind == Kind::logical_and) {
-      open.push_back(clause.left);
-      open.push_back(clause.right);
+    if (clause.kind == Kind::logical_and || clause.kind == Kind::logical_or) {
+      const bool both_hold = holds && clause.kind == Kind::logical_and;
+      open.emplace_back(clause.left, both_hold);
+      open.emplace_back(clause.right, both_hold);
     } else if (clause.kind == Kind::binary && clause.op == Op::eq) {
-      note_equality(nodes[clause.left], nodes[clause.right]);
+      note_equality(nodes[clause.left], nodes[clause.right], holds);
     }
   }
 }
 
-void Expression::Tree::note_equality(const Node& left, const Node& right) {
+void Expression::Tree::note_equality(const Node& left, const Node& right, bool holds) {
   const bool is_name = left.kind == Kind::name;
+  if (is_name) equalities.push_back({left.name, names_below(right)});
+  if (right.kind == Kind::name) equalities.push_back({right.name, names_below(left)});
+  if (!holds) return;
   if (is_name && right.kind == Kind::name) equal_names.emplace_back(left.name, right.name);
   const Node& name = is_name ? left : right;
   const Node& value = is_name ? right : left;
@@ -442,8 +447,6 @@ void Expression::Tree::note_equality(const Node& left, const Node& right) {
     const bool is_integer = std::abs(number) <= kExact && number == std::trunc(number);
     pins.push_back({name.name, is_integer, is_integer ? static_cast<int64_t>(number) : 0});
   }
-  if (is_name) equalities.push_back({left.name, names_below(right)});
-  if (right.kind == Kind::name) equalities.push_back({right.name, names_below(left)});
 }
 
 }  // namespace fibshim

@@ -95,8 +95,9 @@ class Expression {
     std::string name;
     std::vector<std::string> others;
   };
-  const std::vector<Equality>& equalities() const { return tree_->equalities; }  // the same
-  // Returns both names of each clause `name == name`.
+  // Of clauses joined by && or ||, so that it need not hold.
+  const std::vector<Equality>& equalities() const { return tree_->equalities; }
+  // Returns both names of each clause `name == name` of all joined by &&.
   const std::vector<std::pair<std::string, std::string>>& equal_names() const {
     return tree_->equal_names;
   }
@@ -113,7 +114,7 @@ class Expression {
     std::vector<std::pair<std::string, std::string>> equal_names;
 
     void note_names();  // fills in what follows `root`
-    void note_equality(const Node& left, const Node& right);
+    void note_equality(const Node& left, const Node& right, bool holds);
     std::vector<std::string> names_below(const Node& node) const;
   };
   static const std::shared_ptr<const Tree>& empty_tree();

@@ -3,6 +3,7 @@
 
   tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..." | --model TEXT] [--brief] [--keep FILE]
   tests/gpu/cublas.py BUILD --parts "N,K,PARTS N,K,PARTS..." [--dtype float16] [--bias] [--rows M,M...] [--keep FILE]
+  tests/gpu/cublas.py BUILD --strided             operands whose rows lie apart in memory: they are cuBLAS's
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -399,6 +400,43 @@ def chain(args):
     return 0
 
 
+# Views of operands with K columns, and whether a product of each is replaced.
+STRIDED = {
+    "nothing": (lambda x, w: (x, w), True),
+    "columns of A": (lambda x, w: (x.repeat(1, 2)[:, : x.shape[1]], w), False),
+    "each third row of A": (lambda x, w: (x.repeat_interleave(3, 0).view(len(x), 3, -1)[:, -1], w), False),
+    "columns of B": (lambda x, w: (x, w.repeat(1, 2)[:, : w.shape[1]]), False),
+    "a single row of A": (lambda x, w: (x.repeat(1, 2)[:1, : x.shape[1]], w), True),
+}
+
+
+def strided(args, config):
+    with tempfile.TemporaryDirectory() as folder:
+        for what, (_, wanted) in STRIDED.items():
+            stats = pathlib.Path(folder, what.replace(" ", "_"))
+            stats.mkdir()
+            run = side(args, {"FIBSHIM_STATS_DIR": str(stats)}, [args.build / "bin/fibshim", "run", "-c", config, "--"], "--strided", what)
+            counts = read_counts(stats)
+            hits = sum(count for (name, outcome), count in counts.items() if outcome == "hit" and name == "gemm_n6144_k4096")
+            is_right = run["error"] < 0.01 and (hits > 0) == wanted
+            print(f"{'PASS' if is_right else 'FAIL'} cublas.strided, {what}: error {run['error']:.2e} of the largest element, {hits} hits")
+
+
+def strided_child(args):
+    import torch
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    x, w = (torch.randn(rows, 4096, generator=generator, device="cuda", dtype=torch.bfloat16) for rows in (4, 6144))
+    x, w = STRIDED[args.strided][0](x, w)
+    want = x.double() @ w.double().T
+    once = torch.nn.functional.linear(x, w)
+    torch.cuda.synchronize()
+    graph, in_graph, _ = captured(lambda: torch.nn.functional.linear(x, w))
+    in_graph.zero_()
+    graph.replay()
+    error = max((y.double() - want).abs().max().item() for y in (once, in_graph))
+    json.dump({"error": error / want.abs().max().item()}, open(args.child, "w"))
+
+
 def side(args, environment, prefix, *more):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
@@ -432,6 +470,7 @@ def main():
     parser.add_argument("--parts", help="only these, with K in so many parts: N,K,PARTS...",
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
+    parser.add_argument("--strided", nargs="?", const="all", help="operands whose rows lie apart")
     parser.add_argument("--reads", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -444,6 +483,9 @@ def main():
         return parameters(args)
     if args.parts:
         return in_parts(args, config)
+    if args.strided:
+        args.shapes = args.shapes or []
+        return strided_child(args) if args.child else strided(args, config)
     if args.child == "chain":
         return chain(args)
     if args.child:

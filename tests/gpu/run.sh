@@ -229,6 +229,7 @@ run "PyTorch's operations, without and with the folder" "$python" "$here/op_time
 # ---- cuBLAS, as PyTorch calls it
 
 run "cuBLAS's matrix products" "$python" "$here/cublas.py" "$build"
+run "operands whose rows lie apart" "$python" "$here/cublas.py" "$build" --strided
 run "the same in fp16" "$python" "$here/cublas.py" "$build" --dtype float16 --rows 1,32 --shapes "4096,4096 6144,4096 28672,4096"
 run "the same with a bias" "$python" "$here/cublas.py" "$build" --bias --rows 1,32 --shapes "4608,3584 7168,5120 10240,8192 32,2880 5120,2880 2880,4096"
 run "the same with an addend" "$python" "$here/cublas.py" "$build" --add --rows 1,32 --shapes "4096,4096 4096,14336"

@@ -1402,7 +1402,9 @@ TEST(Check, ComparesAConstantAxisThatThePatternReadsAsAnArgument) {
   folder.change(kPatternPath, "scale_n{n}", "scale_n64");
   const std::string place = folder.path(kPatternPath) + ":14:10: warning: ";
   EXPECT_CONTAINS(lines_of(check(folder), Rule::unpinned_axis), place);
-  folder.change(kPatternPath, "\"x != 0\"", "\"x != 0\", \"n == 32\"");
+  folder.change(kPatternPath, "\"x != 0\"", "\"x != 0\", \"n == 64 || x == 0\"");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::unpinned_axis), place);
+  folder.change(kPatternPath, "\"n == 64 || x == 0\"", "\"n == 32\"");
   const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::refused_axis), place) << all_of(report);
   EXPECT_EQ(report.refused_binding_count, 1u);
@@ -1441,6 +1443,8 @@ TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
   EXPECT_CONTAINS(both, "takes \"other\"");
   EXPECT_EQ(both.find("last_row"), std::string::npos) << both;
   EXPECT_EQ(dropped("\"pitch == other\"", "\"pitch == other\", \"2 * n == pitch\""), "");
+  // Of a single row, say, a pitch does not matter.
+  EXPECT_EQ(dropped("\"2 * n == pitch\"", "\"2 * n == pitch || rows == 1\""), "");
 }
 
 TEST(Check, BoundsWhatTheLaunchPathHasRoomFor) {

@@ -58,6 +58,8 @@ struct Product {
     for (const size_t at : {208, 272}) put(at, k - 1);
     for (const size_t at : {212, 416}) put(at, n - 1);
     for (const size_t at : {276, 420}) put(at, m - 1);
+    const int32_t pitch = k / (scale_a != 0 ? 16 : 8);  // in 16 bytes
+    for (const size_t at : {188, 252, 444, 508}) put(at, pitch);
     put(320, k / splits);
     put(328, c);
     put(336, addend);

@@ -128,11 +128,24 @@ GPU_CASE(fields_of_cublas) {
 
   for (const NvjetLayout& layout : kNvjetLayouts) {
     // Every field that a "where" reads, with its size.
-    const std::vector<std::pair<size_t, size_t>> fields = {
-        {208, 4},           {212, 4}, {216, 4}, {272, 4}, {276, 4},
-        {280, 4},           {320, 4}, {336, 8}, {344, 4}, {348, 4},
-        {352, 8},           {416, 4}, {420, 4}, {424, 4}, {layout.a_again, 8},
-        {layout.b_again, 8}};
+    const std::vector<std::pair<size_t, size_t>> fields = {{188, 4},
+                                                           {208, 4},
+                                                           {212, 4},
+                                                           {216, 4},
+                                                           {252, 4},
+                                                           {272, 4},
+                                                           {276, 4},
+                                                           {280, 4},
+                                                           {320, 4},
+                                                           {336, 8},
+                                                           {344, 4},
+                                                           {348, 4},
+                                                           {352, 8},
+                                                           {416, 4},
+                                                           {420, 4},
+                                                           {424, 4},
+                                                           {layout.a_again, 8},
+                                                           {layout.b_again, 8}};
     // Sets a bit of the field: of a pointer one that no alignment asks about, of a number a low one.
     const auto flip = [](char* bytes, const std::pair<size_t, size_t>& field) {
       bytes[field.first + (field.second == 8)] ^= 4;
@@ -157,6 +170,15 @@ GPU_CASE(fields_of_cublas) {
       launch(whole);
       EXPECT_EQUAL(++runs, ran(layout.whole));
     }
+
+    // The pitch of a single row does not matter.
+    Product one_row = qkv;
+    one_row.m = 1;
+    one_row.fill(bytes, words, layout);
+    flip(bytes, {252, 4});
+    launch(whole);
+    EXPECT_EQUAL(++whole_runs, ran("gemm_k4096_m8_bf16"));
+    ++hits;
 
     const CUfunction split = gpu.function(module, layout.split);
     auto of_split = fields;
