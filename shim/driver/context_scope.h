@@ -1,6 +1,8 @@
 // Contexts that are current for the life of a scope. Slow paths: each makes a few driver calls.
 #pragma once
 
+#include <atomic>
+
 #include "shim/driver/driver.h"
 
 namespace fibshim {
@@ -66,6 +68,9 @@ inline CUdevice device_of_context(CUcontext context) {
              : -1;
 }
 
+// Bit i: the primary context of device i ended with a scope, since the host had released it meanwhile.
+inline std::atomic<uint64_t> g_ended_primary_contexts{0};
+
 // Makes a device's primary context current if it is active.
 class PrimaryContextScope {
  public:
@@ -77,6 +82,9 @@ class PrimaryContextScope {
     CUcontext context = nullptr;
     (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
     (void)FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2)(device_);
+    if (device_ < 64 && !is_primary_context_active(device_)) {
+      g_ended_primary_contexts.fetch_or(uint64_t{1} << device_, std::memory_order_acq_rel);
+    }
   }
 
   bool enter(CUdevice device) {

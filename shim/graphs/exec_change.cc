@@ -242,6 +242,7 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
 }
 
 void ExecChange::rebuild() {
+  if (exec_->is_frozen) return leave(GraphReason::refused);
   drop_ready_variant(exec_);
   const ReadSection section;
   const Originals originals = current_originals(exec_);

@@ -5,7 +5,7 @@
 // work in its stream (tests/driver/contract/graph_copy_test.cc).
 #include "shim/graphs/exec_launch.h"
 
-#include "shim/driver/driver.h"
+#include "shim/driver/context_scope.h"
 #include "shim/driver/sticky_errors.h"
 #include "shim/driver/stream_context.h"
 #include "shim/graphs/exec_state.h"
@@ -14,12 +14,6 @@
 
 namespace fibshim {
 namespace {
-
-CUcontext current_context() {
-  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
-  CUcontext context = nullptr;
-  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
-}
 
 // Returns a number that only the calling thread ever has; values of pthread_self() are reused.
 uint32_t thread_number() {
@@ -49,6 +43,7 @@ bool try_to_wait(const LastLaunch& last, CUstream stream, bool is_per_thread_str
   if (upload != nullptr && upload(last.variant->exec, stream) == CUDA_SUCCESS) return true;
   const bool is_named = last.context == nullptr;
   if (!is_named || last.ended_streams != ended_stream_count()) return false;
+  if (may_be_capturing(last.stream, false)) return false;  // waiting would invalidate the capture
   const RelaxedCapture relaxed;
   const auto synchronize = FIBSHIM_REAL(cuStreamSynchronize);
   return synchronize != nullptr && synchronize(last.stream) == CUDA_SUCCESS;
@@ -56,11 +51,13 @@ bool try_to_wait(const LastLaunch& last, CUstream stream, bool is_per_thread_str
 
 // Waiting for the context would invalidate every capture in it, those of other threads, too: only
 // if the driver refuses everything else again and again.
-void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
+void wait_for_launches(const Exec& exec, CUstream stream, bool is_per_thread_stream) {
+  const LastLaunch& last = exec.last;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
     if (try_to_wait(last, stream, is_per_thread_stream)) return;
   }
+  const ContextScope scope(last.context != nullptr ? last.context : exec.context);
   const RelaxedCapture relaxed;
   const auto synchronize = FIBSHIM_REAL(cuCtxSynchronize);
   if (synchronize != nullptr) (void)synchronize();
@@ -71,7 +68,7 @@ void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_
   const Variant* const last = exec.last.variant;
   if (last != nullptr && last->exec != variant->exec &&
       !is_same_stream(exec.last, describe_launch(variant, stream, is_per_thread_stream))) {
-    wait_for_launches(exec.last, stream, is_per_thread_stream);
+    wait_for_launches(exec, stream, is_per_thread_stream);
   }
 }
 
@@ -115,7 +112,7 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
   if (find_sticky_error(result) != nullptr) return result;
   const Variant* const last = exec->last.variant;
   if (last != nullptr && last->exec != exec->host) {
-    wait_for_launches(exec->last, stream, is_per_thread_stream);
+    wait_for_launches(*exec, stream, is_per_thread_stream);
   }
   const CUresult own_result = launch.load(std::memory_order_relaxed)(exec->host, stream);
   if (own_result != CUDA_SUCCESS) return own_result;

@@ -97,12 +97,12 @@ void end_variants(Exec* exec, bool has_driver) {
   exec->idle = exec->last.variant = nullptr;
 }
 
-template <class Is>
-void freeze_execs(Is is) {
+template <class Is, class Change>
+void change_execs(Is is, Change change) {
   PinnedExecs execs;
   for (size_t i = 0; i < execs.count(); ++i) {
     MutexGuard guard(execs[i]->lock);
-    if (is(*execs[i])) execs[i]->is_frozen = true;
+    if (is(*execs[i])) change(execs[i]);
   }
 }
 
@@ -116,6 +116,17 @@ bool has_owner(const Exec& exec, uintptr_t owner, uintptr_t unknown) {
 bool has_execs() {
   MutexGuard guard(g_lock);
   return g_newest != nullptr;
+}
+
+template <class Change>
+void change_execs_of_context(CUcontext context, Change change) {
+  if (!has_execs()) return;
+  change_execs(
+      [context](const Exec& exec) {
+        return context == nullptr || exec.context == context ||
+               has_owner(exec, reinterpret_cast<uintptr_t>(context), kUnknownContext);
+      },
+      change);
 }
 
 }  // namespace
@@ -230,15 +241,21 @@ void end_buried_variants() {
 
 void freeze_execs_of_owner(uintptr_t owner) {
   if (!has_execs()) return;
-  freeze_execs([owner](const Exec& exec) { return has_owner(exec, owner, 0); });
+  change_execs([owner](const Exec& exec) { return has_owner(exec, owner, 0); },
+               [](Exec* exec) { exec->is_frozen = true; });
 }
 
 void freeze_execs_of_context(CUcontext context) {
-  if (!has_execs()) return;
-  freeze_execs([context](const Exec& exec) {
-    return context == nullptr || exec.context == context ||
-           has_owner(exec, reinterpret_cast<uintptr_t>(context), kUnknownContext);
-  });
+  change_execs_of_context(context, [](Exec* exec) { exec->is_frozen = true; });
+}
+
+void hold_execs_of_context(CUcontext context) {
+  change_execs_of_context(context, [](Exec* exec) { ++exec->ending; });
+}
+
+void let_go_execs_of_context(CUcontext context) {
+  // One that was made meanwhile is not held.
+  change_execs_of_context(context, [](Exec* exec) { exec->ending -= exec->ending != 0 ? 1 : 0; });
 }
 
 void count_ended_stream() { g_ended_streams.fetch_add(1, std::memory_order_relaxed); }

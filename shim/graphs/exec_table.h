@@ -66,7 +66,8 @@ struct Exec {
   bool
       has_set_nodes;  // the host has set nodes since the instantiation: no rewrites, no early nodes
   bool is_frozen;  // its kernels may have died: no variant is made unless the host updates the exec
-  uint64_t tried;  // number of the generation for which a variant was made, or failed
+  uint32_t ending;  // calls under way that may end its context: the watcher makes no variant
+  uint64_t tried;   // number of the generation for which a variant was made, or failed
   uint32_t tried_quarantines;  // quarantine_count() at that time
 
   // State of checks (shadow_exec.h). Only the watcher uses it.
@@ -135,6 +136,9 @@ void end_buried_variants();
 // Call before something ends that kernels belong to: a module, a library, or a context, null: any.
 void freeze_execs_of_owner(uintptr_t owner);
 void freeze_execs_of_context(CUcontext context);
+// Call before and after what may end a context: the watcher leaves its execs alone meanwhile.
+void hold_execs_of_context(CUcontext context);
+void let_go_execs_of_context(CUcontext context);
 
 // Count streams that have ended, since another stream may reuse the handle.
 void count_ended_stream();

@@ -11,7 +11,9 @@
 namespace fibshim {
 namespace {
 
-bool can_make_variant(const Exec& exec) { return exec.originals != nullptr && !exec.is_frozen; }
+bool can_make_variant(const Exec& exec) {
+  return exec.originals != nullptr && !exec.is_frozen && exec.ending == 0;
+}
 
 // Requires the exec's lock. True if its next launch would run a solution for whose series
 // `is(series)`.

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
 #include "shim/graphs/address_holders.h"
@@ -140,13 +142,13 @@ class Absorption {
     return true;
   }
 
-  // Finds the kernels from `member` on, each of which directly follows one of those found before.
-  // False: one is missing, or they do not belong together.
+  // Finds the kernels from `member` on, each of which directly follows one of those found before, and
+  // precedes none of them. False: one is missing, or they do not belong together.
   bool place(const Rewrite& rewrite, uint32_t member, Instance* instance, int* trials) {
     if (member == rewrite.member_count) {
-      const bool is_fit = fits(rewrite, instance);
-      if (!is_fit) bind(rewrite, *instance);
-      return is_fit;
+      if (fits(rewrite, instance)) return true;
+      bind(rewrite, *instance);
+      return false;
     }
     for (uint32_t before = 0; before < member; ++before) {
       const uint32_t node = instance->nodes[before];
@@ -154,7 +156,8 @@ class Absorption {
         const uint32_t next = shape_.dag.next[i];
         const uint32_t kernel = kernel_at(next);
         if (kernel == UINT32_MAX || records_[kernel] == nullptr ||
-            !is_member(*records_[kernel], rewrite, member) || contains(*instance, member, next)) {
+            !is_member(*records_[kernel], rewrite, member) || contains(*instance, member, next) ||
+            precedes(next, *instance, member)) {
           continue;
         }
         if (--*trials < 0) {
@@ -169,10 +172,12 @@ class Absorption {
   }
 
   static bool contains(const Instance& instance, uint32_t count, uint32_t node) {
-    for (uint32_t i = 0; i < count; ++i) {
-      if (instance.nodes[i] == node) return true;
-    }
-    return false;
+    return std::count(instance.nodes, instance.nodes + count, node) != 0;
+  }
+  bool precedes(uint32_t node, const Instance& instance, uint32_t count) const {
+    const uint32_t* const begin = shape_.dag.next + shape_.dag.first[node];
+    const uint32_t* const end = shape_.dag.next + shape_.dag.first[node + 1];
+    return std::find_first_of(begin, end, instance.nodes, instance.nodes + count) != end;
   }
 
   bool read(const Instance& instance, RewriteCall* call) const {
@@ -261,8 +266,7 @@ class Absorption {
     };
     return holders_of_.list(kernels_.count(), for_each);
   }
-  // The kernel, one of the instance's, has the address as its dead buffer: that is written there
-  // before it is read.
+  // The kernel, one of the instance's, has the address as its dead buffer, written before it is read.
   bool is_owner(const Instance& instance, const AddressHolder& holder) const {
     if (instance.conflict != nullptr) return false;
     for (uint32_t i = 0; i < instance.range_count; ++i) {

@@ -272,7 +272,8 @@ bool keep_unreplaced(Exec* exec, const Variant& variant) {
 
 bool follow_shadow_rules(Exec* exec) {
   const Generation* const generation = current_generation();
-  if (exec->originals == nullptr || exec->is_frozen || generation == nullptr) return false;
+  if (exec->originals == nullptr || exec->is_frozen || exec->ending != 0 || generation == nullptr)
+    return false;
   // A launch may be taking over another one: what it ran until now is ended by this thread alone.
   Variant* const ready = exec->ready.load(std::memory_order_acquire);
   Variant* const running = exec->running.load(std::memory_order_acquire);

@@ -7,12 +7,10 @@
 #include "shim/hooks/call_real.h"
 #include "shim/launch/captures.h"
 #include "shim/launch/lost_context.h"
-#include "shim/launch/recording.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/workspace.h"
+#include "shim/life/ended_contexts.h"
 #include "shim/registry/devices.h"
-#include "shim/registry/handles.h"
-#include "shim/registry/modules.h"
 
 namespace fibshim {
 namespace {
@@ -25,24 +23,11 @@ CUresult record_context(CUresult result, CUdevice device) {
   return result;
 }
 
-// Call before a context may end; null: it is unknown which. The recorder's events are destroyed.
-void end_functions(CUcontext context) {
-  forget_functions(context);
-  drop_recording_events();
-}
-
-// Call if it ends, or has ended.
-void end_modules(CUcontext context) {
-  freeze_execs_of_context(context);
-  forget_modules_of_context(context);
-  forget_workspaces_of_context(context);
-}
-
 void end_context(CUcontext context) {
-  end_functions(context);
+  forget_functions_of_ending(context);
   drop_shadow_of_context(context);
   end_captures_of_context(context);
-  end_modules(context);
+  forget_modules_of_ended(context);
   count_ended_stream();
   forget_lost_context(context);
 }
@@ -58,14 +43,15 @@ template <class Function, class Handle>
 CUresult end_primary_context(const std::atomic<Function>& function, Handle handle, CUdevice device,
                              bool is_reset) {
   const CUcontext context = primary_context_of(device);
-  end_functions(context);
-  if (is_reset) end_modules(context);
+  forget_functions_of_ending(context);
+  if (is_reset) forget_modules_of_ended(context);
+  hold_execs_of_context(context);
   count_ended_stream();
   const CUresult result = call_real(function, handle);
   // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
-  if (has_ended) drop_shadow_of_context(context);
-  if (!is_reset && has_ended) end_modules(context);
+  if (has_ended) forget_ended_primary_context(device, is_reset);
+  let_go_execs_of_context(context);
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
   return result;

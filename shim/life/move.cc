@@ -12,6 +12,7 @@
 #include "shim/launch/learn.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/life/ended_contexts.h"
 #include "shim/life/job_quarantine.h"
 #include "shim/life/read_settings.h"
 #include "shim/life/start_gate.h"
@@ -118,6 +119,7 @@ bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
       snprintf(message, sizeof message, "no memory for the handles that are in use");
       return false;
     }
+    forget_contexts_that_ended_here();
     if (!is_off) {
       apply_settings_of_next(*next->snapshot, next->mode);
       apply_shadow_rules();

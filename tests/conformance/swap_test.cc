@@ -76,6 +76,8 @@ const Move kMoves[] = {
     {"AndRewrites", "swap_and_rewrites", 0, false},
     {"AndUserObjects", "swap_and_user_objects", 0, false},
     {"GraphDetails", "swap_graph_details", 1, false, "it makes driver calls fail"},
+    {"GraphWaits", "swap_graph_waits", 0, false, "it makes driver calls fail"},
+    {"GraphOfEndedModule", "swap_graph_of_ended_module", 0, false, "it counts driver calls"},
     {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
     {"AndSetModules", "swap_and_set_modules", 0, false},
     {"BesideEnds", "swap_beside_ends", 0, false, "it asks which calls were made", "", "90,90"},

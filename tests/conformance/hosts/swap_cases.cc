@@ -356,12 +356,69 @@ GPU_CASE(swap_graph_details) {
   EXPECT_EQUAL(0, run_in(gpu.stream()));
 
   OK(cuda().cuModuleUnload(module));
+  const long clones = calls("cuGraphClone");
   control.must_move(folder(arguments, "b"));
   EXPECT_EQUAL(0, control.block().moved_graphs);
   EXPECT_EQUAL(1, control.block().kept_graphs);
+  EXPECT_EQUAL(clones, calls("cuGraphClone"));
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   // The watcher ends all execs that were replaced.
   gpu.finish({.curated1 = 6, .curated2 = 6}, {.hit = 1});
+}
+
+// What a launch waits for if the driver refuses its uploads: never for a stream that captures by now, and for the graph's own context.
+GPU_CASE(swap_graph_waits) {
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  graph.add(step, Arguments(gpu.marks(), 1, 7));
+  const CUstream other = new_stream();
+  Control control;
+  const auto capture_during = [&](CUstream stream, CUgraphExec exec, CUstream into) {
+    OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuda().cuGraphLaunch(exec, into));
+    CUgraph captured = nullptr;
+    OK(cuda().cuStreamEndCapture(stream, &captured));
+    OK(cuda().cuGraphDestroy(captured));
+  };
+  const Executable executable(graph.get());
+  OK(cuda().cuGraphLaunch(executable.get(), gpu.stream()));
+  control.must_move(folder(arguments, "b"));
+  CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
+  capture_during(gpu.stream(), executable.get(), other);
+  gpu.expect_ran({.curated1 = 1, .curated2 = 1});
+
+  CUcontext own = nullptr;
+  OK(cuda().cuCtxCreate_v2(&own, 0, gpu.device()));
+  const CUstream first = new_stream(), second = new_stream();
+  const Executable of_own(graph.get());
+  OK(cuda().cuGraphLaunch(of_own.get(), first));
+  control.must_move(folder(arguments, "a"));
+  OK(cuda().cuStreamDestroy_v2(first));
+  gpu.enter();
+  CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*3") == 1);
+  capture_during(gpu.stream(), of_own.get(), second);
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  gpu.finish({.curated1 = 2, .curated2 = 2}, {.hit = 2});
+}
+
+// Of an exec whose module has ended no other is made when the host sets its nodes one by one.
+GPU_CASE(swap_graph_of_ended_module) {
+  const CUmodule module = gpu.load_module();
+  const Graph graph;
+  const CUgraphNode first = graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 7));
+  const CUgraphNode second = graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 7), first);
+  const Executable executable(graph.get());
+  OK(cuda().cuModuleUnload(module));
+  const CUfunction again = gpu.step();
+  const long clones = calls("cuGraphClone");
+  for (const CUgraphNode node : {first, second}) {
+    Arguments set(gpu.marks(), 3, 9);  // its replacement has another shape
+    const NodeParams2 params = node_params2(again, &set);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), node, &params));
+  }
+  EXPECT_EQUAL(clones, calls("cuGraphClone"));
+  executable.run(gpu);
+  gpu.finish({.step = 2}, {.hit = 2});
 }
 
 // A graph that has lost the module of a kernel that the host has set in it keeps its exec, too.
