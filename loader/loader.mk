@@ -10,7 +10,10 @@ PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 
 LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -llz4 -lzstd -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
-$(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
+# An allocator for the library alone: the CLI and a sanitized build have theirs.
+LOADER_MEMORY := $(if $(SANITIZE),,$(BUILD)/obj/loader/memory/memory.o)
+
+$(LOADER_OBJ) $(LOADER_MEMORY): ROOM_FLAGS = -fvisibility=hidden
 
 $(LOADER_AR): $(LOADER_OBJ)
 	$(call say,AR,$@)
@@ -21,8 +24,8 @@ $(PRIVATE_LIBELF): loader/private_copy.sh | $(SETUP)
 	$(Q)mkdir -p $(@D)
 	$(Q)loader/private_copy.sh libelf.so.1 fibshim-elf $(@D)
 
-$(LOADER_LIB): $(LOADER_OBJ) loader/exports.map $(PRIVATE_LIBELF)
+$(LOADER_LIB): $(LOADER_OBJ) $(LOADER_MEMORY) loader/exports.map $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) -shared -o $@ $(LOADER_OBJ) -Wl,--version-script=loader/exports.map -Wl,-soname,libfibloader.so \
-	  -Wl,-rpath,'$$ORIGIN' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -Wl,--no-undefined $(LOADER_LINK)
+	$(Q)$(CXX) -shared -o $@ $(LOADER_OBJ) $(LOADER_MEMORY) -Wl,--version-script=loader/exports.map -Wl,-soname,libfibloader.so \
+	  -Wl,-rpath,'$$ORIGIN' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -Wl,-z,nodelete -Wl,--no-undefined $(LOADER_LINK)

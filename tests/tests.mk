@@ -4,7 +4,7 @@
 
 GTEST_LIBS := -lgtest -lgtest_main -lpthread -ldl
 
-LOADER_TEST_SRC   := $(wildcard tests/loader/*_test.cc)
+LOADER_TEST_SRC   := $(filter-out $(if $(SANITIZE),tests/loader/memory_test.cc),$(wildcard tests/loader/*_test.cc))
 TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
 SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc)
 # A sanitized build has no config folders.
@@ -74,7 +74,7 @@ TEST_PROGRAMS += $(BUILD)/tests/$(1)
 endef
 
 # With the lint, whose findings stand among the loader's.
-$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(LINT_OBJ) $(call TEST_OBJ,tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(LINT_OBJ) $(LOADER_MEMORY) $(call TEST_OBJ,tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(PLAN_TEST_OBJ) $(call TEST_OBJ,$(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,$(CONFIG_NAMES)))
 $(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))

@@ -21,7 +21,7 @@ ifneq ($(findstring fuzzer,$(SANITIZE_MORE)),)
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
-FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) $(wildcard shim/*/image_bytes.cc) $(PLAN_SRC) \
+FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc loader/memory/memory.cc,$(LOADER_SRC)) $(wildcard shim/*/image_bytes.cc) $(PLAN_SRC) \
   $(filter-out tools/commands/% tools/judge/%,$(wildcard tools/*/*.cc)) \
   $(wildcard $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc))
 FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o)

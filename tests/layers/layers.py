@@ -30,7 +30,7 @@ import tempfile
 ORDER = {
     "shim": [["hooks"], ["life"], ["graphs"], ["record", "shadow", "launch"], ["plan"], ["registry"], ["counters"],
              ["driver"], ["base"], ["abi"]],
-    "loader": [["check"], ["compile"], ["read"]],
+    "loader": [["check"], ["compile"], ["read"], ["memory"]],
     "tools": [[""], ["commands"], ["judge"], ["lint"], ["record"], ["images"], ["counters"], ["processes"],
               ["base"]],
 }
