@@ -1,7 +1,8 @@
 // The process's counters file: its layout (counters_format.h), and disk space for it.
 //
-// Space is reserved before it is touched, so that no store into the mapping can fail. counters.cc,
-// which counts, calls these functions with its lock held, except those that any thread may call.
+// Space is reserved before it is touched, so that no store into the mapping can fail, unless the
+// file's owner or root cuts it short. counters.cc, which counts, calls these functions with its
+// lock held, except those that any thread may call.
 #pragma once
 
 #include <atomic>
