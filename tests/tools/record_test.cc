@@ -415,6 +415,35 @@ TEST_F(RecordFiles, RefusesJsonThatIsNoRecording) {
   EXPECT_EQ(run_fibshim({"record", "--summary", folder_ / "nothing"}).exit_code, 1);
 }
 
+TEST_F(RecordFiles, RefusesJsonThatLacksKernels) {
+  ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
+  const std::string fine = read_text(output());
+  const auto summarize = [&](const std::string& text) {
+    write_text(output(), text);
+    return run_fibshim({"record", "--summary", output()});
+  };
+  const std::string cut = fine.substr(0, fine.rfind('\n', fine.size() - 2) + 1);
+  EXPECT_CONTAINS(exits(1, summarize(cut)).err, "it is not whole: it has 2 of 3 kernels\n");
+  EXPECT_CONTAINS(exits(1, summarize(fine + cut)).err, "5 of 6 kernels");
+  EXPECT_CONTAINS(exits(0, summarize(fine + fine)).out, "6 kernels, 212 launches");
+  // A recording that does not say how many it has.
+  const std::string number = "\"kernels\":3,";
+  EXPECT_CONTAINS(cut, number);
+  EXPECT_EQ(summarize(std::string(cut).erase(cut.find(number), number.size())).exit_code, 0);
+}
+
+TEST_F(RecordFiles, AreWholeWithoutWhatTheLimitLeavesOut) {
+  RecordingBuilder builder;
+  for (int i = 0; i < 300; ++i) {
+    builder.kernel("kernel" + std::to_string(i), {}, 1).geometry(1, 1, 1, 0, {});
+  }
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  exits(0, run_fibshim(
+               {"record", "--from", folder_ / "recordings", "-o", output(), "--limit", "64kb"}));
+  EXPECT_LACKS(read_text(output()), "\"kernels_left_out\":0,");
+  EXPECT_EQ(run_fibshim({"record", "--summary", output()}).exit_code, 0);
+}
+
 TEST_F(RecordFiles, RefusesNumbersThatAreNone) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const std::string fine = read_text(output());

@@ -437,6 +437,8 @@ tl::expected<Recording, std::string> read_recording(const std::string& path) {
 tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
   Recording out;
   size_t number = 0;
+  uint64_t announced = 0;  // kernels, by all heads: files may be joined
+  bool is_announced = true;
   for (const std::string_view line : split(text, '\n')) {
     ++number;
     if (line.empty()) continue;
@@ -450,6 +452,10 @@ tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
       if (type == "kernel") out.kernels.push_back(kernel_from_json(value));
       if (type == "recording") {
         out.kernels_left_out = integer_of<uint64_t>(value.at("kernels_left_out"));
+        is_announced = is_announced && value.contains("kernels");
+        if (is_announced) {
+          announced += integer_of<uint64_t>(value["kernels"]) - out.kernels_left_out;
+        }
         for (const nlohmann::json& process : value.at("processes")) {
           out.processes.push_back(process_from_json(process));
         }
@@ -459,6 +465,10 @@ tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
     }
   }
   if (number == 0) return tl::unexpected(std::string("it is empty"));
+  if (is_announced && out.kernels.size() != announced) {
+    return tl::unexpected(
+        fmt::format("it is not whole: it has {} of {} kernels", out.kernels.size(), announced));
+  }
   out.sort_kernels();
   return out;
 }
