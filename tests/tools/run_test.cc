@@ -158,6 +158,22 @@ TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
   EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "kubernetes"}).exit_code, 0);
   EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "xml"}).exit_code, 2);
   EXPECT_EQ(run({"-c", "a, b", "--format", "shell", "--", "true"}).exit_code, 2);
+
+  std::filesystem::rename(folder_ / "a, b", folder_ / "b\xff");
+  for (const char* format : {"docker", "kubernetes"}) {
+    const ProgramResult bytes = exits(1, run({"-c", "b\xff", "--print-env", "--format", format}));
+    EXPECT_EQ(bytes.out, "");
+    EXPECT_CONTAINS(bytes.err, "/b\\xff: " + std::string(format) + " cannot pass a value");
+  }
+  for (const char* format : {"shell", "slurm"}) {
+    EXPECT_CONTAINS(exits(0, run({"-c", "b\xff", "--print-env", "--format", format})).out, "b\xff");
+  }
+}
+
+TEST_F(Run, KubernetesReplacesNothingInAValue) {
+  std::filesystem::rename(config(), folder_ / "$(HOME)$$x");
+  EXPECT_CONTAINS(exits(0, run({"-c", "$(HOME)$$x", "--print-env", "--format", "kubernetes"})).out,
+                  "/$$(HOME)$$$$x\"\n");
 }
 
 // An engine accepts such mistakes; only `check` reports them.

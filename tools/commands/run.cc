@@ -157,11 +157,13 @@ std::string docker_env_file(const Variables& variables) {
   return out;
 }
 
-// A JSON string is a YAML string, too.
+// A JSON string is a YAML string, too. Kubernetes replaces $(NAME), and makes $ of $$.
 std::string kubernetes_env(const Variables& variables) {
   std::string out = "env:\n";
   for (const auto& [name, value] : variables) {
-    out += fmt::format("- name: {}\n  value: {}\n", name, json_string(value));
+    std::string text;
+    for (const char c : value) text += c == '$' ? "$$" : std::string(1, c);
+    out += fmt::format("- name: {}\n  value: {}\n", name, json_string(text));
   }
   return out;
 }
@@ -177,13 +179,14 @@ struct EnvFormat {
   std::string (*text)(const Variables&);
   const char* forbidden;  // characters that the format cannot express in a value
   bool inherits;          // the program gets this environment's variables besides
+  bool takes_bytes;       // that are not UTF-8
 };
 constexpr EnvFormat kEnvFormats[] = {
-    {"shell", shell_code, "", true},
-    {"docker", docker_env_file, "\n", false},
-    {"kubernetes", kubernetes_env, "", false},
+    {"shell", shell_code, "", true, true},
+    {"docker", docker_env_file, "\n", false, false},
+    {"kubernetes", kubernetes_env, "", false, false},
     // srun splits the list at commas, and the shell that passes the option on splits at blanks.
-    {"slurm", slurm_export, ", \t\n'\"\\", true},
+    {"slurm", slurm_export, ", \t\n'\"\\", true, true},
 };
 
 int print_env(Variables variables, const std::string& format) {
@@ -196,7 +199,10 @@ int print_env(Variables variables, const std::string& format) {
     if (value != nullptr && !is_set) variables.emplace_back(setting.name, value);
   }
   for (const auto& [name, value] : variables) {
-    if (value.find_first_of(found.forbidden) == std::string::npos) continue;
+    if (value.find_first_of(found.forbidden) == std::string::npos &&
+        (found.takes_bytes || valid_utf8(value) == value)) {
+      continue;
+    }
     print_message("run",
                   "{}={}: {} cannot pass a value with such characters; set the "
                   "variables with --format shell before",
