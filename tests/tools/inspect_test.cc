@@ -246,6 +246,17 @@ TEST(InspectProcess, TellsShimSettingsAndCounters) {
   EXPECT_CONTAINS(text, "\n    untracked                        3\n");
 }
 
+TEST(InspectProcess, TellsOfAProcessWhoseFolderWasRefused) {
+  TemporaryFolder folder;
+  copy_demo_folders(folder.path());
+  LiveProgram engine({build_path("tests/hosts/engine"), "--launches=6", "--pause-after=3"},
+                     under_shim(folder / "bad", folder / "stats"));
+  ASSERT_TRUE(engine.read_until("paused\n")) << engine.text();
+  const std::string text =
+      exits(0, run_fibshim({"inspect", "--pid", std::to_string(engine.pid())})).out;
+  EXPECT_CONTAINS(text, "  now in  no folder; 0 moves\n");
+}
+
 TEST(InspectProcess, SaysWhyAProcessHasNoShim) {
   EXPECT_CONTAINS(exits(0, run_fibshim({"inspect", "--pid", std::to_string(getpid())})).out,
                   "not loaded: LD_PRELOAD in its environment does not name the shim");

@@ -126,7 +126,7 @@ std::string process_text(const Json& process) {
     }
     const Json& folder = item["folder"];
     out += line(folder["off"].get<bool>() ? "  off from" : "  now in",
-                fmt::format("{}; {}", text_of(folder["path"]),
+                fmt::format("{}; {}", folder["path"] == "" ? "no folder" : text_of(folder["path"]),
                             counted(folder["swaps"].get<uint64_t>(), "move")));
     if (folder["refusal"] != "") out += line("  refused", text_of(folder["refusal"]));
     for (const auto& [outcome, count] : item["totals"].items()) {
