@@ -1,4 +1,7 @@
 // fibshim: the command line. Finds the subcommand in the table and calls it.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <exception>
 
 #include "loader/read/diagnostics.h"
@@ -97,9 +100,20 @@ int dispatch(int argc, const char* const* argv) {
   return tools::usage_error("", text);
 }
 
+// What a command opens must not become its stdin, stdout or stderr. What stands in for those that
+// are closed can neither be read nor written, and is closed for the programs that it runs.
+void occupy_closed_descriptors() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_PATH | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_descriptors();
   // The last resort: an exception that a library throws becomes one line, not an abort.
   int exit_code = kExitWrong;
   try {

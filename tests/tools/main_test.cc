@@ -145,5 +145,22 @@ TEST(Main, AFullDiskIsAnErrorOfEveryCommandThatPrints) {
   }
 }
 
+TEST(Main, WhatIsOpenedTakesNoClosedDescriptorsPlace) {
+  TemporaryFolder folder;
+  write_config_folder(folder.path());
+  const ProgramOptions options{
+      {{"FIBSHIM_STATS_DIR", folder.path()}, {"FIBSHIM_CONFIG", folder.path()}}};
+  const auto without_stdout = [&](const std::string& words) {
+    return run_program({"/bin/sh", "-c", "exec " + build_path("bin/fibshim") + words + " >&-"},
+                       options);
+  };
+  for (const char* words : {" top --count 1", " --version"}) {
+    EXPECT_CONTAINS(exits(1, without_stdout(words)).err,
+                    "cannot write to stdout: Bad file descriptor\n");
+  }
+  // A program gets what it would get otherwise.
+  exits(0, without_stdout(" run -- sh -c 'exec test ! -e /proc/$$/fd/1'"));
+}
+
 }  // namespace
 }  // namespace fibshim::test
