@@ -67,6 +67,11 @@ TEST(Main, SaysWhatIsWrongWithAnOptionInPlainWords) {
       {{"record", "-o", "x", "--limit", "64x", "--", "true"}, "or gb, not '64x'"},
       {{"record", "-o", "x", "--limit", "9223372036gb", "--", "true"}, "not '9223372036gb'"},
       {{"swap", "--on", "--off"}, "DIR, --off, --on and --rollback exclude each other"},
+      {{"rollout", "--nonsense"}, "fibshim rollout: unknown option --nonsense\n"},
+      {{"suggest", "--nonsense", "x"}, "fibshim suggest: unknown option --nonsense\n"},
+      {{"verify", "--jsno"}, "fibshim verify: unknown option --jsno; did you mean --json?"},
+      {{"rollout", "--json"}, "fibshim rollout: DIR is required"},
+      {{"record", "--compare", "--json", "a", "b"}, "--compare: takes 2 values, not '--json'"},
   };
   for (const auto& row : rows) EXPECT_CONTAINS(exits(2, run_fibshim(row.command)).err, row.words);
   for (const char* name : kCommandNames) {

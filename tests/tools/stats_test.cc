@@ -593,6 +593,16 @@ TEST_F(Stats, ShowsOnlyTheWantedDefinitionsAndPatterns) {
   EXPECT_EQ(both["counters"].size(), 2u);
 }
 
+TEST_F(Stats, RefusesWhatIsNoGlob) {
+  for (const char* option : {"--definition", "--pattern"}) {
+    for (const std::string kind : {"re:", "glob:", "demangled:"}) {
+      EXPECT_CONTAINS(exits(2, stats({option, kind + "((("})).err,
+                      std::string(option) + ": takes a glob, as in the shell, not '" + kind);
+    }
+    EXPECT_EQ(stats({option, "["}).exit_code, 0);  // as in the shell, it stands for itself
+  }
+}
+
 // If a process sees one GPU, its launches ran there. If it sees several, the file must tell.
 TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   write(engine(kNoSuchPid, 1));

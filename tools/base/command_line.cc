@@ -103,7 +103,12 @@ CommandLine::~CommandLine() = default;
 
 Option Option::required() const { return Option(option_->required()); }
 Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
-Option Option::takes(int values) const { return Option(option_->expected(values)); }
+Option Option::takes(int values) const {
+  // CLI11 takes an option for a value.
+  return Option(option_->expected(values)->check([values](const std::string& text) {
+    return text.starts_with('-') ? fmt::format("takes {} values, not '{}'", values, text) : "";
+  }));
+}
 size_t Option::count() const { return option_->count(); }
 
 template <class T>
@@ -291,11 +296,14 @@ bool CommandLine::run_checks() {
 
 std::string CommandLine::words_of(const CLI::ParseError& error) const {
   std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app_->remaining_size() > 0) {
-    const std::vector<std::string> words = app_->remaining();
-    const auto option =
-        std::ranges::find_if(words, [](const auto& word) { return word[0] == '-'; });
+  const std::vector<std::string> words = app_->remaining();
+  const auto option = std::ranges::find_if(words, [](const auto& word) { return word[0] == '-'; });
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty()) {
     return unknown_words(option == words.end() ? words.front() : *option);
+  }
+  // CLI11 looks for what is missing first.
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && option != words.end()) {
+    return unknown_words(*option);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.starts_with('-')) {
     const bool is_repeated = text.find("At Most") != std::string::npos;

@@ -42,6 +42,18 @@ void add_filter_options(CommandLine* line, LaunchFilter* filter) {
   line->option("--pattern", &filter->patterns, "GLOB", "only patterns whose label fits");
   line->number("--device", &filter->devices, 0, INT32_MAX, "N",
                "only this GPU, as its process numbers them (CUDA_VISIBLE_DEVICES)");
+  line->check([filter] {
+    for (const auto* globs : {&filter->definitions, &filter->patterns}) {
+      for (const std::string& glob : *globs) {
+        for (const char* kind : {"re:", "glob:", "demangled:"}) {
+          if (!glob.starts_with(kind)) continue;
+          return fmt::format("{}: takes a glob, as in the shell, not '{}': {} is for symbols",
+                             globs == &filter->patterns ? "--pattern" : "--definition", glob, kind);
+        }
+      }
+    }
+    return std::string();
+  });
 }
 
 bool is_wanted(const LaunchFilter& filter, const std::string& definition,
