@@ -23,10 +23,13 @@ uint32_t thread_number() {
   return t_number;
 }
 
+// By itself, since its address of a local variable would cost every launch.
+__attribute__((noinline)) CUcontext context_of_default_stream() { return current_context(); }
+
 LastLaunch describe_launch(Variant* variant, CUstream stream, bool is_per_thread_stream) {
   stream = named_stream(stream, is_per_thread_stream);
   const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  return {variant, stream, is_default ? current_context() : nullptr,
+  return {variant, stream, is_default ? context_of_default_stream() : nullptr,
           stream == CU_STREAM_PER_THREAD ? thread_number() : 0, ended_stream_count()};
 }
 
