@@ -1,5 +1,6 @@
 #include "tools/counters/launch_counts.h"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <algorithm>
