@@ -1,6 +1,6 @@
 // operator new and delete of libfibloader.so. A load makes half a million small blocks, many of
 // which one thread allocates and another frees, for which glibc's arenas wait for each other. Here
-// every thread keeps the blocks that it frees, by size, and gives them on in batches.
+// every thread keeps the blocks that it frees, by size, and passes them on in batches.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,24 +12,25 @@
 namespace {
 
 constexpr size_t kUnit = 16, kHeaderBytes = 8;
-constexpr size_t kLargest = 64;  // class: a block's units with its header; others are malloc's
+// A size class is the number of units of a block and its header. Larger blocks are malloc's.
+constexpr size_t kLargest = 64;
 constexpr size_t kPageBytes = 64 << 10;
 constexpr size_t kBatch = 256;
 
-// A free block. Before each block stands its class, 0 if it is malloc's.
-struct Free {
-  Free* next;
-  Free* next_batch;
+// Before each block stands its size class, or 0 if the block is malloc's.
+struct FreeBlock {
+  FreeBlock* next;
+  FreeBlock* next_batch;
 };
 
 uint64_t& class_of(void* block) { return static_cast<uint64_t*>(block)[-1]; }
 
-// The free blocks of one size.
+// What a thread has of one size class.
 struct Blocks {
-  Free* first;
-  Free* batch;  // kBatch of them, or null
-  size_t count;
-  char* fresh;  // the rest of a page
+  FreeBlock* first;
+  FreeBlock* batch;  // kBatch more, or null
+  size_t count;      // of those from `first` on
+  char* fresh;       // the unused rest of a page
   char* page_end;
 };
 
@@ -39,23 +40,23 @@ struct Cache {
 };
 
 std::mutex mutex;  // guards what follows
-Free* batches[kLargest + 1];
+FreeBlock* batches[kLargest + 1];
 Cache* unused;  // of threads that have ended
 
-thread_local Cache* own;
+thread_local Cache* t_cache;
 pthread_key_t key;
 bool has_key;
 
 void end_thread(void* ended) {
   auto* const cache = static_cast<Cache*>(ended);
-  own = nullptr;
+  t_cache = nullptr;
   const std::lock_guard lock(mutex);
   cache->next = unused;
   unused = cache;
 }
 
-// Another thread may have held the mutex, so what it guards is left alone. No lock is taken before
-// a fork: the shim takes its own there, some of which it holds while it calls this library.
+// Another thread may have held the mutex, so what it guards is given up. No lock is taken before
+// a fork: the shim takes its t_cache there, some of which it holds while it calls this library.
 void start_over_in_child() {
   new (&mutex) std::mutex;
   std::ranges::fill(batches, nullptr);
@@ -69,7 +70,7 @@ __attribute__((constructor)) void start() {
 
 // Returns null where there is none.
 Cache* cache_of_thread() {
-  if (own != nullptr) return own;
+  if (t_cache != nullptr) return t_cache;
   if (!has_key) return nullptr;
   mutex.lock();
   Cache* cache = unused;
@@ -77,14 +78,14 @@ Cache* cache_of_thread() {
   mutex.unlock();
   if (cache == nullptr) cache = static_cast<Cache*>(calloc(1, sizeof *cache));
   if (cache == nullptr || pthread_setspecific(key, cache) != 0) return nullptr;
-  return own = cache;
+  return t_cache = cache;
 }
 
 // Returns null where there are none.
-Free* take_batch(size_t place) {
+FreeBlock* take_batch(size_t size_class) {
   const std::lock_guard lock(mutex);
-  Free* const batch = batches[place];
-  if (batch != nullptr) batches[place] = batch->next_batch;
+  FreeBlock* const batch = batches[size_class];
+  if (batch != nullptr) batches[size_class] = batch->next_batch;
   return batch;
 }
 
@@ -96,13 +97,13 @@ void* from_malloc(size_t size) {
 }
 
 // The thread's list of this class is empty.
-void* more(size_t size, size_t place) {
+void* more(size_t size, size_t size_class) {
   Cache* const cache = cache_of_thread();
   if (cache == nullptr) return from_malloc(size);
-  Blocks& blocks = cache->blocks[place];
-  const size_t bytes = place * kUnit;
+  Blocks& blocks = cache->blocks[size_class];
+  const size_t bytes = size_class * kUnit;
   if (static_cast<size_t>(blocks.page_end - blocks.fresh) < bytes) {
-    Free* const batch = blocks.batch != nullptr ? blocks.batch : take_batch(place);
+    FreeBlock* const batch = blocks.batch != nullptr ? blocks.batch : take_batch(size_class);
     if (batch != nullptr) {
       blocks.batch = nullptr;
       blocks.first = batch->next;
@@ -116,7 +117,7 @@ void* more(size_t size, size_t place) {
   }
   char* const block = blocks.fresh + kHeaderBytes;
   blocks.fresh += bytes;
-  class_of(block) = place;
+  class_of(block) = size_class;
   return block;
 }
 
@@ -124,34 +125,33 @@ void* more(size_t size, size_t place) {
 
 void* operator new(size_t size) {
   if (size > kLargest * kUnit - kHeaderBytes) return from_malloc(size);
-  // A free block is a Free.
-  const size_t place = (std::max(size, sizeof(Free)) + kHeaderBytes + kUnit - 1) / kUnit;
-  if (Cache* const cache = own) {
-    Blocks& blocks = cache->blocks[place];
-    if (Free* const block = blocks.first) {
+  const size_t size_class = (std::max(size, sizeof(FreeBlock)) + kHeaderBytes + kUnit - 1) / kUnit;
+  if (Cache* const cache = t_cache) {
+    Blocks& blocks = cache->blocks[size_class];
+    if (FreeBlock* const block = blocks.first) {
       blocks.first = block->next;
       --blocks.count;
       return block;
     }
   }
-  return more(size, place);
+  return more(size, size_class);
 }
 
 void operator delete(void* block) noexcept {
   if (block == nullptr) return;
-  const uint64_t place = class_of(block);
-  if (place == 0) return free(static_cast<char*>(block) - kUnit);
+  const uint64_t size_class = class_of(block);
+  if (size_class == 0) return free(static_cast<char*>(block) - kUnit);
   Cache* const cache = cache_of_thread();
-  if (cache == nullptr) return;  // lost
-  Blocks& blocks = cache->blocks[place];
-  auto* const freed = static_cast<Free*>(block);
+  if (cache == nullptr) return;  // no memory to keep it: it is lost
+  Blocks& blocks = cache->blocks[size_class];
+  auto* const freed = static_cast<FreeBlock*>(block);
   freed->next = blocks.first;
   blocks.first = freed;
   if (++blocks.count < kBatch) return;
   if (blocks.batch != nullptr) {
     const std::lock_guard lock(mutex);
-    blocks.batch->next_batch = batches[place];
-    batches[place] = blocks.batch;
+    blocks.batch->next_batch = batches[size_class];
+    batches[size_class] = blocks.batch;
   }
   blocks.batch = freed;
   blocks.first = nullptr;

@@ -50,7 +50,8 @@ CUresult end_primary_context(const std::atomic<Function>& function, Handle handl
   const CUresult result = call_real(function, handle);
   // Other users may still hold a context that was released. Only now is it known if it has ended.
   const bool has_ended = is_reset || !is_primary_context_active(device);
-  if (has_ended) forget_ended_primary_context(device, is_reset);
+  if (has_ended) drop_shadow_of_context(context);
+  if (!is_reset && has_ended) forget_modules_of_ended(context);
   let_go_execs_of_context(context);
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);

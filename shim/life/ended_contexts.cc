@@ -24,19 +24,15 @@ void forget_modules_of_ended(CUcontext context) {
   forget_workspaces_of_context(context);
 }
 
-void forget_ended_primary_context(CUdevice device, bool is_reset) {
-  const CUcontext context = primary_context_of(device);
-  drop_shadow_of_context(context);
-  if (!is_reset) forget_modules_of_ended(context);
-}
-
 void forget_contexts_that_ended_here() {
   uint64_t ended = g_ended_primary_contexts.exchange(0, std::memory_order_acq_rel);
   for (; ended != 0; ended &= ended - 1) {
     const auto device = static_cast<CUdevice>(__builtin_ctzll(ended));
-    forget_functions_of_ending(primary_context_of(device));
+    const CUcontext context = primary_context_of(device);
+    forget_functions_of_ending(context);
     count_ended_stream();
-    forget_ended_primary_context(device, false);
+    drop_shadow_of_context(context);
+    forget_modules_of_ended(context);
     end_captures_of_primary_context(device, false);
     forget_lost_primary_context(device);
   }

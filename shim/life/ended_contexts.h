@@ -9,7 +9,6 @@ namespace fibshim {
 void forget_functions_of_ending(CUcontext context);
 // Call if it ends, or has ended.
 void forget_modules_of_ended(CUcontext context);
-void forget_ended_primary_context(CUdevice device, bool is_reset);
 
 // Forgets primary contexts that ended with the shim's own hold on them (PrimaryContextScope), which
 // no hook sees. Called by the watcher, before it frees what it thinks they contain.

@@ -40,15 +40,6 @@ TEST_P(Workspaces, Hold) {
   run.expect_holds(name == "have_a_limit" ? 1 : 0);
 }
 
-TEST(Members, InAnotherOrderAreNoRewrite) {
-  const HostRun run({"conform", "members_in_another_order"},
-                    {{"FIBSHIM_CONFIG", conform_path("graphs_config")},
-                     {"SIMCUDA_KERNELS", conform_path("libgraph_kernels.so")},
-                     {"SIMCUDA_LOG", ""}},
-                    shim_path(), 60);
-  run.expect_holds();
-}
-
 INSTANTIATE_TEST_SUITE_P(Conformance, Workspaces,
                          testing::Values("of_streams", "have_a_limit", "of_graphs", "end"));
 

@@ -37,12 +37,9 @@ GPU_CASE(members_in_another_order) {
   const Memory at = {base, base + kHalf, base + kHalf + 4096, base + 4096};
   uint32_t words[kWords], in_order[kWords], read[kWords];
   for (uint32_t i = 0; i < kWords; ++i) words[i] = 7 * i;
-  const auto fill = [&] {
+  const auto run = [&](const Graph& graph, uint32_t(&out)[kWords]) {
     OK(cuda().cuMemcpyHtoD_v2(at.in, words, sizeof words));
     OK(cuda().cuMemcpyHtoD_v2(at.second, words, sizeof words));
-  };
-  const auto run = [&](const Graph& graph, uint32_t(&out)[kWords]) {
-    fill();
     graph.run(gpu);
     OK(cuda().cuCtxSynchronize());
     OK(cuda().cuMemcpyDtoH_v2(out, at.out, sizeof out));
